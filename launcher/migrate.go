@@ -29,7 +29,9 @@ type moving struct {
 	peer    *os.File
 	mirrors []migration.Mirror
 	carried []migration.Carried
-	target  *migration.Target // nil before the first export, and before receive
+	// kept are the UEFI variables, if the target has a file of its own for them.
+	kept   *migration.Carried
+	target *migration.Target // nil before the first export, and before receive
 	// receiving: the target belongs to a job.
 	receiving bool
 
@@ -71,10 +73,13 @@ func (m *moving) close() {
 	for _, d := range m.carried {
 		d.Channel.Close()
 	}
+	if m.kept != nil {
+		m.kept.Channel.Close()
+	}
 	if m.target != nil {
 		m.target.Close()
 	}
-	m.state, m.peer, m.mirrors, m.carried, m.target = nil, nil, nil, nil, nil
+	m.state, m.peer, m.mirrors, m.carried, m.kept, m.target = nil, nil, nil, nil, nil, nil
 }
 
 // canMove returns why no channel can be opened now, or nil.
@@ -119,6 +124,10 @@ func (l *launcher) openChannel(_ context.Context, m *link.Command) {
 
 // mirrorDisk answers with the other end of a new connection to the target's disk.
 func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
+	if namesVariables(m) {
+		l.mirrorVariables(m)
+		return
+	}
 	disk, err := l.namedDisk(m)
 	switch {
 	case err != nil:
@@ -148,6 +157,9 @@ func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
 
 // exportDisk answers with a connection to a disk of a guest that is to be received.
 func (l *launcher) exportDisk(m *link.Command) (work, error) {
+	if namesVariables(m) {
+		return l.exportVariables(m)
+	}
 	disk, err := l.namedDisk(m)
 	if err != nil {
 		return nil, err
@@ -161,6 +173,58 @@ func (l *launcher) exportDisk(m *link.Command) (work, error) {
 	}
 	return func(ctx context.Context) (answer, error) {
 		file, err := target.Export(ctx, disk.NodeName())
+		return answer{file: file}, err
+	}, nil
+}
+
+// namesVariables says whether a command is about the UEFI variables, and not a disk.
+func namesVariables(m *link.Command) bool {
+	var request control.DiskRequest
+	return control.Decode(m.Data, &request) == nil && request.Disk == control.VariablesDisk
+}
+
+// keptVariables is how the launcher reaches the file of the UEFI variables on the claim with the guest's state, and its size. The file's own path
+// may lead elsewhere by now.
+func (l *launcher) keptVariables(m *link.Command) (path string, size int64, err error) {
+	f := l.start.Machine.Firmware
+	if f == nil || !f.Variables.InState || l.variables == nil {
+		return "", 0, fmt.Errorf("%s: the machine has no UEFI variables on a claim", m.Execute)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", l.variables.Fd()), f.VariablesSize(), nil
+}
+
+// mirrorVariables is mirrorDisk for the UEFI variables.
+func (l *launcher) mirrorVariables(m *link.Command) {
+	path, size, err := l.keptVariables(m)
+	switch {
+	case err != nil:
+	case l.moving.state == nil:
+		err = errors.New("mirror-disk: no channel was opened")
+	case l.moving.kept != nil:
+		err = errors.New("mirror-disk: the UEFI variables are copied already")
+	}
+	if err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	ours, theirs, err := process.Pair(control.VariablesDisk)
+	if err != nil {
+		m.Answer(nil, err)
+		return
+	}
+	l.moving.kept = &migration.Carried{Disk: control.VariablesDisk, Path: path, Size: size, Channel: ours}
+	m.Answer(nil, nil, theirs)
+}
+
+// exportVariables is exportDisk for the UEFI variables.
+func (l *launcher) exportVariables(m *link.Command) (work, error) {
+	path, size, err := l.keptVariables(m)
+	if err != nil {
+		return nil, err
+	}
+	target := l.moving.receiver(l)
+	return func(context.Context) (answer, error) {
+		file, err := target.Take(control.VariablesDisk, path, size)
 		return answer{file: file}, err
 	}, nil
 }
@@ -207,8 +271,15 @@ func (l *launcher) receive(ctx context.Context, m *link.Command) {
 		m.Answer(nil, errors.New("receive: no channel was opened"))
 		return
 	}
-	target, machine, log := l.moving.receiver(l), &l.start.Machine, l.Log
-	target.Whole = func() { disks.Whole(machine, log) }
+	target, machine, tpm, log := l.moving.receiver(l), &l.start.Machine, l.arrivingTPM, l.Log
+	target.Whole = func() error {
+		disks.Whole(machine, log)
+		err := disks.SyncArrived(machine.TPM, tpm)
+		if err != nil {
+			log.Warn("the TPM's state that has arrived may not outlive the node", "error", err)
+		}
+		return err
+	}
 	l.moving.state, l.moving.receiving = nil, true
 	l.startJob(ctx, m, control.JobReceive, control.JobTargetGuest, 0, func(ctx context.Context) (int64, error) {
 		defer state.Close() // also if nobody waits for the result any more: the source would wait for the target
@@ -259,13 +330,13 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 func (l *launcher) send(ctx context.Context, m *link.Command) {
 	moving := &l.moving
 	moving.changed, moving.permit, moving.report = make(chan struct{}, 1), make(chan error, 1), &control.MigrationReport{}
-	state, mirrors, carried, permit := moving.state, moving.mirrors, moving.carried, moving.permit
-	moving.state, moving.mirrors, moving.carried, moving.postCopy = nil, nil, nil, nil
+	state, mirrors, carried, kept, permit := moving.state, moving.mirrors, moving.carried, moving.kept, moving.permit
+	moving.state, moving.mirrors, moving.carried, moving.kept, moving.postCopy = nil, nil, nil, nil, nil
 	if moving.limits.PostCopy {
 		moving.postCopy = make(chan struct{})
 	}
 	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Carried: carried, Limits: moving.limits, Changed: moving.changed,
-		Variables: l.variables, PostCopy: moving.postCopy,
+		Variables: l.variables, Kept: kept, PostCopy: moving.postCopy,
 		Permit:   func(ctx context.Context) error { return l.askSwitchover(ctx, permit) },
 		Trails:   func() { l.tell(ctx, life.MemoryTrails{}) },
 		Progress: func(p migration.Progress) { l.tellProgress(ctx, p) },
@@ -280,6 +351,9 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 			}
 			for _, d := range carried {
 				d.Channel.Close()
+			}
+			if kept != nil {
+				kept.Channel.Close()
 			}
 		}()
 		sent, err = source.Run(ctx)

@@ -147,6 +147,7 @@ func (r *Reconciler) orphan(ctx context.Context, key types.NamespacedName) (ctrl
 		if err != nil || !w.mine() {
 			return ctrl.Result{}, err
 		}
+		w.orphan = true
 		after, err := r.step(ctx, w)
 		if err == nil {
 			err = r.removeClaims(ctx, gone)
@@ -161,6 +162,8 @@ type work struct {
 	migration *v1.VirtualMachineInstanceMigration
 	vmi       *v1.VirtualMachineInstance // nil if it is gone
 	target    *corev1.Pod                // nil if it is not there
+	// orphan: the migration's object is gone.
+	orphan bool
 	// left is how long the source's pod has been gone, or has ended after it had sent everything. Lost says that it is
 	// so.
 	left time.Duration

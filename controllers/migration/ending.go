@@ -314,6 +314,11 @@ func (r *Reconciler) arrive(ctx context.Context, w *work) (time.Duration, error)
 	if renamed, err := r.nameClaims(ctx, w); renamed || err != nil {
 		return 0, err // its event brings us back
 	}
+	if w.orphan && why == "" { // nobody comes back to a migration that has ended, and has no object
+		if err := r.handOverLast(ctx, w); err != nil {
+			return 0, err
+		}
+	}
 	err := r.writeVMI(ctx, w, func(status *v1.VirtualMachineInstanceStatus) {
 		s := status.MigrationState
 		status.Settle()

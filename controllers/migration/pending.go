@@ -55,6 +55,9 @@ func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
 	if w.vmi.CopiesClaims() && !policy.CopiesClaims() {
 		return waitDelay, nil // the VMI's controller is about to notice that
 	}
+	if err := r.handOverLast(ctx, w); err != nil {
+		return 0, err
+	}
 	return 0, r.begin(ctx, w, config, policy)
 }
 

@@ -26,6 +26,9 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, w *work) (why string, e
 	there := &corev1.PersistentVolumeClaim{}
 	switch err := r.Live.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: m.TargetPersistentStatePVCName}, there); {
 	case err == nil && there.Labels[v1.StateCopyLabel] == string(m.MigrationUID) && stateclaim.IsOwned(w.vmi, there):
+		if there.DeletionTimestamp != nil {
+			return fmt.Sprintf("the claim %q, to which the guest's state was to move, is being deleted", there.Name), nil
+		}
 		return "", nil
 	case err == nil:
 		return fmt.Sprintf("a claim %q that is not the migration's is in the way; delete it", there.Name), nil
@@ -43,6 +46,9 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, w *work) (why string, e
 	case !stateclaim.IsOwned(w.vmi, from):
 		return fmt.Sprintf("the claim %q with the guest's state does not have the label %s and the owner of such a claim any more", from.Name, v1.StateClaimLabel), nil
 	}
+	if why, err := r.countsTwice(ctx, w, from); why != "" || err != nil {
+		return why, err
+	}
 	if stateclaim.Owner(w.vmi).Kind == v1.VirtualMachineGroupVersionKind.Kind {
 		if gone, err := r.withoutVM(ctx, w.vmi); gone || err != nil {
 			return "the VirtualMachine, to which the claim with the guest's state would belong, is gone", err
@@ -54,6 +60,34 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, w *work) (why string, e
 	}
 	r.Events.Eventf(w.migration, claim, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created claim %s, to which the guest's state moves", claim.Name)
 	return "", nil
+}
+
+// countsTwice is why the state cannot leave a claim that is itself a copy of a claim which is there to stay; empty if it can. After the move both
+// would count, and the old one of them would win. handOverLast has deleted that old claim if it could.
+func (r *Reconciler) countsTwice(ctx context.Context, w *work, from *corev1.PersistentVolumeClaim) (why string, err error) {
+	name := from.Annotations[v1.StateCopyOfAnnotation]
+	if name == "" || name == from.Name {
+		return "", nil
+	}
+	older := &corev1.PersistentVolumeClaim{}
+	err = r.Live.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: name}, older)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("get claim %s: %w", name, err)
+	case older.DeletionTimestamp != nil || !stateclaim.IsOwned(w.vmi, older):
+		return "", nil
+	}
+	return fmt.Sprintf("the guest's state is on the claim %q, and the claim %q, which the state has left, is still there: a start of the VM would use it. "+
+		"Delete the claim %q, and migrate the guest again", from.Name, name, name), nil
+}
+
+// handOverLast hands the state over to the copy of the VMI's last migration, if nobody has done so: somebody may have removed the migration's object
+// before virt-controller could. The status forgets that migration when the next one begins.
+func (r *Reconciler) handOverLast(ctx context.Context, w *work) error {
+	_, err := stateclaim.HandOver(ctx, r.Client, r.Live, w.vmi)
+	return err
 }
 
 // leaveStateClaim deletes the claim that the state of a guest has left which has moved.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -27,6 +28,9 @@ func (a *Arrivals) Receive(ctx context.Context, node string, migration types.UID
 	offered, err := a.open(ctx, node, migration, reception)
 	if err != nil {
 		return err
+	}
+	if slices.Contains(offered.disks, control.VariablesDisk) && !a.opened(offered, control.VariablesDisk) {
+		return errors.New("the source's virt-handler does not send the UEFI variables, which go to another claim: it is of an earlier release")
 	}
 	return offered.launcher.Call(ctx, control.CommandReceive, nil, nil)
 }
@@ -61,6 +65,12 @@ func (a *Arrivals) open(ctx context.Context, node string, migration types.UID, c
 	}
 	offered.opened = append(offered.opened, channel)
 	return offered, nil
+}
+
+func (a *Arrivals) opened(offered *arrival, channel string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(offered.opened, channel)
 }
 
 // remember keeps an arrival until its launcher's session has ended, and another guest is offered.

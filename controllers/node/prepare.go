@@ -16,6 +16,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -81,7 +82,7 @@ func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID
 		return nil, fmt.Errorf("start the target's QEMU: the launcher is %s: %s", state.State, control.Printable(state.Failure, maxMessage))
 	}
 	answer := a.grant(ctx, vmi, launcher, offer.Wishes)
-	a.remember(migration, &arrival{launcher: launcher, disks: vmi.CopiedDisks()})
+	a.remember(migration, &arrival{launcher: launcher, disks: copied(vmi)})
 	return answer, nil
 }
 
@@ -124,6 +125,9 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 	}
 	request.Incoming, request.Paused = true, false
 	request.Needs = request.NeededFeatures()
+	if stateclaim.IsCopied(vmi.Status.MigrationState) {
+		request.Needs = append(request.Needs, control.FeatureStateCopy)
+	}
 	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
 		return errs.ToAggregate()
 	}

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/timer"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -92,6 +93,9 @@ func (d *departure) send(ctx context.Context) error {
 	if machine == nil {
 		return errors.New("the launcher reports no Machine")
 	}
+	if copiesVariables(d.vmi) && !slices.Contains(launcher.Features, control.FeatureStateCopy) {
+		return fmt.Errorf("the launcher is of an earlier release, without the feature %s, and cannot send the UEFI variables to another claim: stop and start the VM", control.FeatureStateCopy)
+	}
 	m := d.vmi.Status.MigrationState
 	to := peers.Destination{Address: m.TargetState.NodeAddress, Node: m.TargetNode, Migration: m.MigrationUID}
 	offer := &peers.Offer{Version: peers.Version, Namespace: d.vmi.Namespace, Name: d.vmi.Name, UID: d.vmi.UID,
@@ -133,7 +137,24 @@ func needsOf(vmi *v1.VirtualMachineInstance, claims map[string]int64) []string {
 	if slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil }) {
 		needs = append(needs, peers.NeedNetworks)
 	}
+	if stateclaim.IsCopied(vmi.Status.MigrationState) {
+		needs = append(needs, peers.NeedState)
+	}
 	return needs
+}
+
+// copiesVariables says whether a migration takes the UEFI variables from one claim to another.
+func copiesVariables(vmi *v1.VirtualMachineInstance) bool {
+	return stateclaim.IsCopied(vmi.Status.MigrationState) && vmi.Spec.Domain.PersistentVariables()
+}
+
+// copied are what a migration copies beside the guest's memory and devices: disks, and the UEFI variables.
+func copied(vmi *v1.VirtualMachineInstance) []string {
+	out := vmi.CopiedDisks()
+	if copiesVariables(vmi) {
+		out = append(out, control.VariablesDisk)
+	}
+	return out
 }
 
 // maxCopied bounds what a launcher says of the sizes of disks, in bytes, so that the time for them is a number.
@@ -180,7 +201,7 @@ func (d *departure) connect(ctx context.Context, launcher *sessions.Session, to 
 	if err := pair(control.CommandOpenChannel, nil, state, err); err != nil {
 		return err
 	}
-	for _, disk := range d.vmi.CopiedDisks() {
+	for _, disk := range copied(d.vmi) {
 		peer, err := d.of.Peers.Disk(ctx, to, disk)
 		if err := pair(control.CommandMirrorDisk, control.DiskRequest{Disk: disk}, peer, err); err != nil {
 			return fmt.Errorf("disk %s: %w", disk, err)

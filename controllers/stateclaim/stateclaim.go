@@ -101,7 +101,7 @@ func Copy(vmi *v1.VirtualMachineInstance, from *corev1.PersistentVolumeClaim) *c
 	m := vmi.Status.MigrationState
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: m.TargetPersistentStatePVCName, OwnerReferences: []metav1.OwnerReference{Owner(vmi)},
-			Labels:      map[string]string{v1.StateClaimLabel: from.Labels[v1.StateClaimLabel], v1.StateCopyLabel: string(m.MigrationUID)},
+			Labels:      map[string]string{v1.StateClaimLabel: v1.LabelOfName(vmi.Name), v1.StateCopyLabel: string(m.MigrationUID)},
 			Annotations: map[string]string{v1.StateCopyOfAnnotation: from.Name}},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: from.Spec.AccessModes, VolumeMode: from.Spec.VolumeMode, StorageClassName: from.Spec.StorageClassName,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
@@ -110,7 +110,8 @@ func Copy(vmi *v1.VirtualMachineInstance, from *corev1.PersistentVolumeClaim) *c
 }
 
 // HasMoved says whether the state of a VMI's guest is on the copy of its last migration. It is so once it is decided that the guest runs at the
-// target, unless the target's launcher has said that the guest never ran: QEMU writes the state to the copy when the guest's CPUs may run.
+// target: the target's launcher says that it has the guest only after all of the state is on the copy. Where the launcher has said that the guest never
+// ran, the state stays where it was. Nothing has changed it.
 func HasMoved(vmi *v1.VirtualMachineInstance) bool {
 	m := vmi.Status.MigrationState
 	if !IsCopied(m) || m.Decision != v1.DecisionTarget {
@@ -138,10 +139,32 @@ func HandOver(ctx context.Context, to client.Client, live client.Reader, vmi *v1
 	if err != nil || left == nil || left.DeletionTimestamp != nil {
 		return "", err
 	}
+	if err := deleteOtherCopies(ctx, to, live, vmi, left.Name, copied.Name); err != nil {
+		return "", err
+	}
 	if err := to.Delete(ctx, left, client.Preconditions{UID: &left.UID}); client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("delete claim %s, which the guest's state has left: %w", left.Name, err)
 	}
 	return left.Name, nil
+}
+
+// deleteOtherCopies deletes the copies of a claim that migrations have left which failed, but for one copy. They would count, too, once that claim is
+// gone.
+func deleteOtherCopies(ctx context.Context, to client.Client, live client.Reader, vmi *v1.VirtualMachineInstance, of, but string) error {
+	var list corev1.PersistentVolumeClaimList
+	if err := live.List(ctx, &list, client.InNamespace(vmi.Namespace), client.HasLabels{v1.StateClaimLabel}); err != nil {
+		return fmt.Errorf("list the claims with the guest's state: %w", err)
+	}
+	for i := range list.Items {
+		other := &list.Items[i]
+		if other.Name == but || other.Name == of || other.Annotations[v1.StateCopyOfAnnotation] != of || other.DeletionTimestamp != nil || !IsOwned(vmi, other) {
+			continue
+		}
+		if err := to.Delete(ctx, other, client.Preconditions{UID: &other.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete claim %s, which a failed migration has left: %w", other.Name, err)
+		}
+	}
+	return nil
 }
 
 // get returns a claim with state that belongs to the same as the VMI's, or nil.

@@ -3,8 +3,6 @@
 package vmi
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"maps"
 	"path"
 	"slices"
@@ -179,19 +177,8 @@ func podLabels(vmi *v1.VirtualMachineInstance) map[string]string {
 	maps.Copy(labels, vmi.Labels)
 	labels[v1.AppLabel] = "virt-launcher"
 	labels[v1.CreatedByLabel] = string(vmi.UID)
-	labels[v1.VirtualMachineInstanceIDLabel] = idLabel(vmi.Name)
+	labels[v1.VirtualMachineInstanceIDLabel] = v1.LabelOfName(vmi.Name)
 	return labels
-}
-
-// idLabel is the VMI's name. A name too long for a label is shortened by KubeVirt's rule,
-// because "virtctl expose" computes the same label.
-func idLabel(name string) string {
-	const limit = 63
-	if len(name) <= limit {
-		return name
-	}
-	sum := sha1.Sum([]byte(name))
-	return name[:54] + "-" + hex.EncodeToString(sum[:])[:8]
 }
 
 func podAnnotations(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]string {

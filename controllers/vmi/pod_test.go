@@ -145,7 +145,7 @@ func TestIDLabel(t *testing.T) {
 		limit:        limit,
 		limit + "bc": strings.Repeat("a", 54) + "-" + "ef41972a",
 	} {
-		if got := idLabel(name); got != want || len(validation.IsValidLabelValue(got)) > 0 {
+		if got := v1.LabelOfName(name); got != want || len(validation.IsValidLabelValue(got)) > 0 {
 			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
 	}

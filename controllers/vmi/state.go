@@ -31,7 +31,7 @@ func newStateClaim(vmi *v1.VirtualMachineInstance, class *storagev1.StorageClass
 	const mode = corev1.PersistentVolumeFilesystem
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: v1.StateClaimName(vmi.Name, of.UID),
-			Labels: map[string]string{v1.StateClaimLabel: idLabel(vmi.Name)}, OwnerReferences: []metav1.OwnerReference{of}},
+			Labels: map[string]string{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}, OwnerReferences: []metav1.OwnerReference{of}},
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class.Name, VolumeMode: ptr.To(mode),
 			AccessModes: []corev1.PersistentVolumeAccessMode{storageclass.AccessMode(class, mode)},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
@@ -46,11 +46,11 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 		return nil
 	}
 	var list corev1.PersistentVolumeClaimList
-	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{v1.StateClaimLabel: idLabel(vmi.Name)}); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
 		return fmt.Errorf("list the claims with the guest's state: %w", err)
 	}
 	if slices.ContainsFunc(list.Items, isCopy) { // which of the claims counts, the cache may not know yet
-		if err := r.Live.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{v1.StateClaimLabel: idLabel(vmi.Name)}); err != nil {
+		if err := r.Live.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
 			return fmt.Errorf("list the claims with the guest's state: %w", err)
 		}
 	}
@@ -94,7 +94,7 @@ func leftClaims(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolume
 	for i := range claims {
 		claim := &claims[i]
 		vm := owner.Reference(claim, v1.VirtualMachineGroupVersionKind.GroupKind())
-		if free := metav1.GetControllerOfNoCopy(claim) == nil; claim.Labels[v1.StateClaimLabel] == idLabel(vmi.Name) && claim.DeletionTimestamp == nil &&
+		if free := metav1.GetControllerOfNoCopy(claim) == nil; claim.Labels[v1.StateClaimLabel] == v1.LabelOfName(vmi.Name) && claim.DeletionTimestamp == nil &&
 			!stateclaim.IsOwned(vmi, claim) && (free || vm != nil && vm.Name == vmi.Name) {
 			names = append(names, claim.Name)
 		}

@@ -35,6 +35,7 @@ const (
 	FeatureRequired    = "required-cpu"    // a guest whose CPU lacks a required feature does not run
 	FeatureUEFI        = "uefi"            // UEFI, and system management mode on or off
 	FeatureState       = "state"           // UEFI variables, or a TPM, on the claim with the guest's state
+	FeatureStateCopy   = "state-copy"      // a guest that moves takes its state to another claim: a source sends the UEFI variables, and a target says received when all of the state is on its claim
 	FeatureTPM         = "tpm"             // a TPM, by swtpm
 	FeatureConfig      = "config-volumes"  // disks made of config volumes
 	FeatureIPv6        = "ipv6"            // the guest is told of an IPv6 address and a router
@@ -54,7 +55,7 @@ const (
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems, FeatureNUMA, FeatureARM64}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureStateCopy, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems, FeatureNUMA, FeatureARM64}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.

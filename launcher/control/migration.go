@@ -67,7 +67,11 @@ const (
 	JobTargetGuest         = "guest"
 )
 
-// DiskRequest names a disk of the Machine.
+// VariablesDisk is the name, where a disk is named, of the UEFI variables on the claim with the guest's state. No disk has such a name. The target has
+// them before the guest can come, also a guest that is paused: QEMU writes them to the target's file only when the guest runs. It needs FeatureStateCopy.
+const VariablesDisk = "uefi variables"
+
+// DiskRequest names a disk of the Machine, or VariablesDisk.
 type DiskRequest struct {
 	Disk string `json:"disk"`
 }

@@ -61,6 +61,9 @@ func openStateFolder(root, folder string) (*os.File, error) {
 			_ = made.Chmod(0o770 | os.ModeSetgid)
 			made.Close()
 		}
+		if err := syncFolder(dir); err != nil {
+			return nil, err
+		}
 	}
 	at, err := openBeneath(dir, folder, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
@@ -103,8 +106,5 @@ func copyInto(dir *os.File, name, template string, size int64) error {
 	if err := placeNew(f.Name(), filepath.Join(root, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("name the copy of %s: %w", template, err)
 	}
-	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // not every file system can
-		return fmt.Errorf("sync volume: %w", err)
-	}
-	return nil
+	return syncFolder(dir)
 }

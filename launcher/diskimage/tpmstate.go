@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,9 @@ import (
 
 // The state of a TPM in a volume is a folder in a folder, whose name is a number. The highest number counts. A TPM that
 // arrives from another node has a new folder, because the TPM at the source still uses its own. The new folder gets the next number when
-// the guest runs. A migration that fails leaves the source's folder as it was.
+// the guest runs. A migration that fails leaves the source's folder as it was. A volume that was made for the arrival has no folder with a number.
+// Until the new folder has one, the new folder itself is the TPM's state there, if it is whole: swtpm's file with the permanent state is in it. swtpm
+// makes that file only when it has all of a state, and SyncTPM has it outlive the node before anybody counts on the volume.
 
 // arriving begins the name of the folder of a TPM that arrives.
 const arriving = "arriving-"
@@ -46,6 +49,11 @@ func OpenTPM(root, folder string, incoming bool) (*os.File, error) {
 		}
 		return openTPMFolder(dir, folder, filepath.Base(made))
 	}
+	if numbers.last == 0 {
+		if err := numbers.takeArrived(dir, folder); err != nil {
+			return nil, err
+		}
+	}
 	name := strconv.Itoa(max(1, numbers.last))
 	if err := unix.Mkdirat(int(dir.Fd()), name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, explainCreate(root, path.Join(folder, name), err)
@@ -58,6 +66,78 @@ func OpenTPM(root, folder string, incoming bool) (*os.File, error) {
 	return f, nil
 }
 
+// takeArrived gives the number 1 to the folder of a TPM that has arrived whole, where no folder has a number: the launcher that received the TPM ended
+// before it could do so.
+func (n tpmNames) takeArrived(dir *os.File, folder string) error {
+	var whole []string
+	for _, name := range n.names {
+		if !strings.HasPrefix(name, arriving) {
+			continue
+		}
+		f, err := openTPMFolder(dir, folder, name)
+		if err != nil {
+			return err
+		}
+		if hasState(f) {
+			whole = append(whole, name)
+		}
+		f.Close()
+	}
+	switch len(whole) {
+	case 0:
+		return nil
+	case 1:
+		return rename(dir, whole[0], "1")
+	}
+	slices.Sort(whole)
+	return fmt.Errorf("%w: /%s has %d states of a TPM (%s), and none has a number; delete all but the guest's", ErrUnusable, folder, len(whole), strings.Join(whole, ", "))
+}
+
+// hasState says whether a folder has the state of a TPM. openTPMFolder has looked whether that state is whole.
+func hasState(folder *os.File) bool {
+	return unix.Faccessat(int(folder.Fd()), tpmPermanent, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// rename renames a folder, and has the name outlive the node. A folder takes the place of an empty folder at most.
+func rename(dir *os.File, from, to string) error {
+	if err := unix.Renameat(int(dir.Fd()), from, int(dir.Fd()), to); err != nil {
+		return fmt.Errorf("keep the TPM's state: %w", err)
+	}
+	return syncFolder(dir)
+}
+
+// syncFolder has what was made in a folder outlive the node. Not every file system can.
+func syncFolder(dir *os.File) error {
+	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("sync volume: %w", err)
+	}
+	return nil
+}
+
+// SyncTPM has the state of a TPM that has arrived outlive the node: swtpm itself does not wait until its files are on the disk.
+func SyncTPM(root, folder string, arrived *os.File) error {
+	names, err := fewNames(arrived, folder)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		f, err := openBeneath(arrived, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+		if err != nil {
+			return fmt.Errorf("open the TPM's state: %w", err)
+		}
+		err = f.Sync()
+		if f.Close(); err != nil && !errors.Is(err, unix.EINVAL) { // what cannot be written to disk is no file of swtpm's
+			return fmt.Errorf("sync the TPM's state: %w", err)
+		}
+	}
+	dir, _, err := tpmFolders(root, folder)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return errors.Join(syncFolder(arrived), syncFolder(dir))
+}
+
 // KeepTPM makes the folder of a TPM that has arrived the one that counts.
 func KeepTPM(root, folder string, arrived *os.File) error {
 	dir, numbers, err := tpmFolders(root, folder)
@@ -65,23 +145,20 @@ func KeepTPM(root, folder string, arrived *os.File) error {
 		return err
 	}
 	defer dir.Close()
-	// A folder takes the place of an empty folder at most.
-	if err := unix.Renameat(int(dir.Fd()), filepath.Base(arrived.Name()), int(dir.Fd()), strconv.Itoa(numbers.last+1)); err != nil {
-		return fmt.Errorf("keep the TPM's state: %w", err)
-	}
-	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("sync volume: %w", err)
-	}
-	return nil
+	return rename(dir, filepath.Base(arrived.Name()), strconv.Itoa(numbers.last+1))
 }
 
-// ForgetTPM removes the folder of a TPM that has not arrived.
+// ForgetTPM removes the folder of a TPM that has not arrived. It keeps a state that is the only one on the volume: the guest may count on it, and
+// nobody may hear from this launcher that the guest never ran here.
 func ForgetTPM(root, folder string, arriving *os.File) error {
-	dir, _, err := tpmFolders(root, folder)
+	dir, numbers, err := tpmFolders(root, folder)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
+	if numbers.last == 0 && hasState(arriving) {
+		return nil
+	}
 	return os.RemoveAll(filepath.Join(through(dir), filepath.Base(arriving.Name()))) // follows no links
 }
 

@@ -37,6 +37,14 @@ func openTPM(t *qemuargs.TPM, incoming bool) (*os.File, error) {
 	return f, nil
 }
 
+// SyncArrived has the state of a machine's TPM, which has arrived in an open folder, outlive the node. Without such a folder it does nothing.
+func SyncArrived(t *qemuargs.TPM, folder *os.File) error {
+	if folder == nil {
+		return nil
+	}
+	return diskimage.SyncTPM(filepath.Dir(t.Folder), filepath.Base(t.Folder), folder)
+}
+
 // ArrivedTPM notes that the state of the TPM in an open folder is the one that counts: its guest has arrived from another launcher, and runs. After an
 // error, which ArrivedTPM logs, it tries again until ctx ends: the guest runs all the same. The pauses begin with pause, and grow.
 func ArrivedTPM(ctx context.Context, t *qemuargs.TPM, folder *os.File, pause time.Duration, log *slog.Logger) {

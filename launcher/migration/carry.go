@@ -40,6 +40,17 @@ func (s *Source) carry(ctx context.Context) error {
 	return nil
 }
 
+// carryVariables sends the guest's UEFI variables, if the target has a file of its own for them, and waits until that file has them.
+func (s *Source) carryVariables(ctx context.Context) error {
+	if s.Kept == nil {
+		return nil
+	}
+	if err := s.Kept.send(ctx); err != nil {
+		return fmt.Errorf("copy the UEFI variables to the target: %w", err)
+	}
+	return nil
+}
+
 func (c Carried) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, carryTimeout)
 	defer cancel()
@@ -82,6 +93,9 @@ func (t *Target) Take(disk, path string, size int64) (*os.File, error) {
 		defer conn.Close()
 		defer file.Close()
 		_, err := io.CopyN(file, conn, size)
+		if err == nil {
+			err = file.Sync()
+		}
 		came <- err // before the source hears of it, and lets the guest come
 		if err == nil {
 			conn.Write([]byte{got}) // without it the source does not go on

@@ -25,6 +25,8 @@ type Source struct {
 	// Variables is the file of the guest's UEFI variables that QEMU has, under the name where the target looks for it if it has
 	// the same volume; nil without UEFI.
 	Variables *os.File
+	// Kept is that file, to be copied to the target's own; nil if the target has the same one, or keeps none.
+	Kept *Carried
 	// Changed gets a value after QEMU has sent an event.
 	Changed <-chan struct{}
 	// Permit is asked when the guest is stopped and its disks are copied. If Permit returns nil,
@@ -98,6 +100,9 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 	var variables time.Time
 	if err == nil {
 		variables, err = s.written()
+	}
+	if err == nil { // what the guest writes from here on ends the migration
+		err = s.carryVariables(limited)
 	}
 	if err == nil {
 		err = s.begin(ctx)

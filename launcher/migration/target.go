@@ -18,8 +18,9 @@ type Target struct {
 	QEMU *qmp.Client
 	// Changed gets a value after QEMU has sent an event.
 	Changed <-chan struct{}
-	// Whole, if set, is called once the copied disks are as the guest left them.
-	Whole func()
+	// Whole, if set, is called once the copied disks and the state of the machine are as the guest left them. Its error ends a migration that the source
+	// can take back: a guest whose memory still comes may have no other place.
+	Whole func() error
 
 	listener *net.UnixListener // of QEMU's NBD server; nil before the first Export
 	nodes    []string          // that are exported
@@ -153,7 +154,9 @@ func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) err
 		return err
 	}
 	if t.Whole != nil {
-		t.Whole()
+		if err := t.Whole(); err != nil && all {
+			return err
+		}
 	}
 	if all {
 		return nil

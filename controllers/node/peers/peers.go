@@ -71,9 +71,13 @@ const NeedClaims = "claims"
 // such networks would connect the guest's interface to the pod network.
 const NeedNetworks = "networks"
 
+// NeedState is the need of a guest whose state goes to another claim. A target that does not know this need would let the guest come without its UEFI
+// variables.
+const NeedState = "state-copy"
+
 // needs are those that a target of this release knows: of the protocol, and of Machines.
 func needs() []string {
-	return append([]string{NeedClaims, NeedNetworks}, control.KnownMachineNeeds()...)
+	return append([]string{NeedClaims, NeedNetworks, NeedState}, control.KnownMachineNeeds()...)
 }
 
 // Bounds of an offer. A Machine has at most 256 KiB.
