@@ -182,6 +182,14 @@ func TestStateClaimInTheWay(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"to which the guest's state was to move, is being deleted": func(c *cluster) {
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1.StateCopyName("a", "vm", "m"), Finalizers: []string{"kubernetes.io/pvc-protection"},
+				Labels: map[string]string{v1.StateClaimLabel: "a", v1.StateCopyLabel: "m"}, OwnerReferences: mustGet(t, c).OwnerReferences}}
+			c.make(claim)
+			if err := c.client.Delete(t.Context(), claim); err != nil {
+				t.Fatal(err)
+			}
+		},
 	} {
 		c := newCluster(t)
 		c.withState(corev1.ReadWriteOnce, false)
@@ -189,5 +197,94 @@ func TestStateClaimInTheWay(t *testing.T) {
 		if now, _ := c.steps(c.migration("m", "a")); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, want) {
 			t.Errorf("%+v, want %q", now.Status.MigrationState, want)
 		}
+	}
+}
+
+// removed has somebody remove a migration's object by force.
+func (c *cluster) removed(m *v1.VirtualMachineInstanceMigration) {
+	c.t.Helper()
+	now := &v1.VirtualMachineInstanceMigration{}
+	if err := c.client.Get(context.Background(), client.ObjectKeyFromObject(m), now); err != nil {
+		c.t.Fatal(err)
+	}
+	now.Finalizers = nil
+	if err := c.client.Update(context.Background(), now); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.client.Delete(context.Background(), now); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// takesState has the status say which claim the guest's state is on, as the VMI's controller does.
+func (c *cluster) takesState() {
+	c.t.Helper()
+	vmi := mustGet(c.t, c)
+	vmi.TakeState()
+	if err := c.client.Status().Update(context.Background(), vmi); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestStateOfOrphan: a migration whose object was removed by force hands the state over all the same, before its guest has arrived and after.
+func TestStateOfOrphan(t *testing.T) {
+	for name, ends := range map[string]func(c *cluster, m *v1.VirtualMachineInstanceMigration){
+		"before the guest arrives": func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
+			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionTarget })
+			c.removed(m)
+			c.arrives(m)
+		},
+		"after the guest has arrived": func(c *cluster, m *v1.VirtualMachineInstanceMigration) { c.arrives(m); c.removed(m) },
+	} {
+		c := newCluster(t)
+		c.withState(corev1.ReadWriteOnce, false)
+		m := c.migration("m", "a")
+		c.comes(m, v1.MigrationRunning)
+		copied := mustGet(t, c).Status.MigrationState.TargetPersistentStatePVCName
+		ends(c, m)
+		if c.steps(m); !mustGet(t, c).Status.MigrationState.Completed || c.states() != copied {
+			t.Errorf("%s: claims %s, want %s; %+v", name, c.states(), copied, mustGet(t, c).Status.MigrationState)
+		}
+	}
+}
+
+// TestStateHandedOverLate: where nobody has handed the state over, because the migration's object was removed right after the migration's end, the next
+// migration does so before the status forgets the last one.
+func TestStateHandedOverLate(t *testing.T) {
+	c := newCluster(t)
+	c.withState(corev1.ReadWriteOnce, false)
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	c.arrives(m)
+	c.steps(m)
+	first := mustGet(t, c).Status.MigrationState.TargetPersistentStatePVCName
+	c.takesState()
+	c.removed(m)
+	if c.steps(m); !strings.Contains(c.states(), oldState) {
+		t.Fatalf("claims %s: nothing is tested", c.states())
+	}
+	c.comes(c.migration("n", "a"), v1.MigrationScheduling)
+	s := mustGet(t, c).Status.MigrationState
+	if names := strings.Fields(c.states()); s.SourcePersistentStatePVCName != first || len(names) != 2 || strings.Contains(c.states(), oldState) {
+		t.Errorf("the state moves from %s to %s; claims %s", s.SourcePersistentStatePVCName, s.TargetPersistentStatePVCName, c.states())
+	}
+}
+
+// TestStateCountsTwice: the state does not leave a copy whose own source is there to stay.
+func TestStateCountsTwice(t *testing.T) {
+	c := newCluster(t)
+	c.withState(corev1.ReadWriteOnce, false)
+	older := &corev1.PersistentVolumeClaim{}
+	if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: oldState}, older); err != nil {
+		t.Fatal(err)
+	}
+	older.Annotations = map[string]string{v1.StateCopyOfAnnotation: "older"}
+	if err := c.client.Update(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	c.make(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "older", Labels: older.Labels, OwnerReferences: older.OwnerReferences}})
+	const want = `Delete the claim "older", and migrate the guest again`
+	if now, _ := c.steps(c.migration("m", "a")); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, want) {
+		t.Errorf("%+v, want %q", now.Status.MigrationState, want)
 	}
 }

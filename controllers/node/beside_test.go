@@ -280,6 +280,11 @@ func TestNeedsOf(t *testing.T) {
 	if got := needsOf(vmi, map[string]int64{"root": 1}); !slices.Equal(got, []string{peers.NeedClaims, peers.NeedNetworks}) {
 		t.Errorf("got %q", got)
 	}
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourcePersistentStatePVCName: "a", TargetPersistentStatePVCName: "b"}
+	if got := needsOf(vmi, nil); !slices.Equal(got, []string{peers.NeedNetworks, peers.NeedState}) {
+		t.Errorf("a guest whose state goes to another claim needs %q", got)
+	}
+	vmi.Status.MigrationState.TargetPersistentStatePVCName = "a"
 	if vmi.Spec.Networks = vmi.Spec.Networks[:1]; len(needsOf(vmi, nil)) != 0 {
 		t.Errorf("a guest on the pod network needs %q", needsOf(vmi, nil))
 	}

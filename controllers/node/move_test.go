@@ -796,3 +796,54 @@ func TestStall(t *testing.T) {
 		}
 	}
 }
+
+// copiesState has the guest's state be on a claim from which it moves to another.
+func (m *moving) copiesState() {
+	m.Helper()
+	vmi := m.vmi()
+	vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{Persistent: ptr.To(true)}}}
+	if err := m.raw.Update(context.Background(), vmi); err != nil {
+		m.Fatal(err)
+	}
+	vmi.Status.MigrationState.SourcePersistentStatePVCName, vmi.Status.MigrationState.TargetPersistentStatePVCName = "old", "new"
+	if err := m.raw.Status().Update(context.Background(), vmi); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// TestMovesState: the source sends the UEFI variables of a guest whose state goes to another claim, and the target's launcher must know of that.
+func TestMovesState(t *testing.T) {
+	m := newMoving(t)
+	m.copiesState()
+	m.copies()
+	var started control.StartRequest
+	if err := json.Unmarshal(m.target.arguments(control.CommandStart), &started); err != nil || !slices.Contains(started.Needs, control.FeatureStateCopy) {
+		t.Errorf("the target is asked for %q (%v)", started.Needs, err)
+	}
+	for launcher, command := range map[*played]string{m.source: control.CommandMirrorDisk, m.target: control.CommandExportDisk} {
+		if got := string(launcher.arguments(command)); launcher.wasAsked(command) != 2 || !strings.Contains(got, control.VariablesDisk) {
+			t.Errorf("%s was asked %d times, at last for %s", command, launcher.wasAsked(command), got)
+		}
+	}
+	m.source.sent()
+	m.target.report(control.StateReceived)
+	m.until("released", func() bool { return m.source.wasAsked(control.CommandRelease) > 0 })
+	m.idle()
+	m.runsOn(v1.DecisionTarget)
+}
+
+// TestStateOfEarlierSource: a source's virt-handler that does not send the UEFI variables cannot have the guest come without them.
+func TestStateOfEarlierSource(t *testing.T) {
+	m := newMoving(t)
+	m.copiesState()
+	offer := &peers.Offer{Version: peers.Version, Namespace: "default", Name: "vm", UID: "u", Machine: *m.source.is().Machine, QEMUVersion: "7.2.22"}
+	if err := m.prepare("here", "m", offer); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.there.Receive(t.Context(), "here", "m"); err == nil || !strings.Contains(err.Error(), "does not send the UEFI variables") {
+		t.Errorf("the target receives: %v", err)
+	}
+	if m.target.wasAsked(control.CommandReceive) > 0 {
+		t.Error("the launcher was asked to receive the guest")
+	}
+}

@@ -3,6 +3,7 @@ package stateclaim
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,19 +114,23 @@ func TestHandOver(t *testing.T) {
 	}
 	foreign := claim("old", "", false)
 	foreign.OwnerReferences[0].UID = "another"
+	foreignCopy := claim("foreign", "old", false)
+	foreignCopy.OwnerReferences[0].UID = "another"
 	for name, tt := range map[string]struct {
 		vmi    *v1.VirtualMachineInstance
 		claims []client.Object
 		want   string
 	}{
-		"moved":              {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false)}, "old"},
-		"not moved":          {moving(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource }), []client.Object{claim("old", "", false), claim("new", "old", false)}, ""},
-		"done":               {moving(nil), []client.Object{claim("new", "old", false)}, ""},
-		"being done":         {moving(nil), []client.Object{claim("old", "", true), claim("new", "old", false)}, ""},
-		"the copy is gone":   {moving(nil), []client.Object{claim("old", "", false)}, ""},
-		"the copy goes":      {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", true)}, ""},
-		"no copy of the old": {moving(nil), []client.Object{claim("old", "", false), claim("new", "older", false)}, ""},
-		"somebody else's":    {moving(nil), []client.Object{foreign, claim("new", "old", false)}, ""},
+		"moved":                           {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false)}, "old"},
+		"not moved":                       {moving(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource }), []client.Object{claim("old", "", false), claim("new", "old", false)}, ""},
+		"done":                            {moving(nil), []client.Object{claim("new", "old", false)}, ""},
+		"being done":                      {moving(nil), []client.Object{claim("old", "", true), claim("new", "old", false)}, ""},
+		"the copy is gone":                {moving(nil), []client.Object{claim("old", "", false)}, ""},
+		"the copy goes":                   {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", true)}, ""},
+		"no copy of the old":              {moving(nil), []client.Object{claim("old", "", false), claim("new", "older", false)}, ""},
+		"a failed move left another copy": {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), claim("left", "old", false)}, "old left"},
+		"another guest's copy":            {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), foreignCopy}, "old"},
+		"somebody else's":                 {moving(nil), []client.Object{foreign, claim("new", "old", false)}, ""},
 	} {
 		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(tt.claims...).Build()
 		got, err := HandOver(t.Context(), c, c, tt.vmi)
@@ -133,12 +138,22 @@ func TestHandOver(t *testing.T) {
 		if err := errors.Join(err, c.List(t.Context(), &left)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		want := len(tt.claims)
-		if tt.want != "" {
-			want--
-		}
-		if got != tt.want || len(left.Items) != want {
+		gone := strings.Fields(tt.want) // the claim that the state has left, and others
+		want := len(tt.claims) - len(gone)
+		if got != strings.Join(gone[:min(len(gone), 1)], "") || len(left.Items) != want {
 			t.Errorf("%s: deleted %q, want %q; %d claims are left, want %d", name, got, tt.want, len(left.Items), want)
+		}
+	}
+}
+
+// TestCopy: the copy is found by the VM's label, whatever somebody has made of the label of the claim that the state leaves.
+func TestCopy(t *testing.T) {
+	from := claim("old", "", false)
+	from.Labels[v1.StateClaimLabel] = "changed"
+	for _, name := range []string{"a", strings.Repeat("long", 20)} {
+		made := Copy(moving(func(vmi *v1.VirtualMachineInstance) { vmi.Name = name }), from)
+		if got := made.Labels[v1.StateClaimLabel]; got != v1.LabelOfName(name) || len(got) > 63 || made.Name != "new" || made.Annotations[v1.StateCopyOfAnnotation] != "old" {
+			t.Errorf("%s: %+v", name, made.ObjectMeta)
 		}
 	}
 }

@@ -158,3 +158,81 @@ func TestHostileTPM(t *testing.T) {
 		})
 	}
 }
+
+// TestArrivedTPM: a volume that was made for a TPM that arrives has no folder with a number. The start after an arrival of which the launcher could not
+// make an end takes the state that has arrived whole, and never makes a new TPM in its place.
+func TestArrivedTPM(t *testing.T) {
+	t.Parallel()
+	const whole, cut = "\x02\x01\x00\x0a\x00\x00\x00\x00\x00\x0c??", "\x02\x01\x00\x0a\x00\x00\x00\x00\x00\x0c?"
+	for name, c := range map[string]struct {
+		states []string // of the folders that arrive; empty for a folder without a state
+		kept   string
+		says   string // instead
+	}{
+		"one":                         {[]string{whole}, whole, ""},
+		"one, and one that never was": {[]string{"", whole, ""}, whole, ""},
+		"none":                        {[]string{""}, "", ""},
+		"one that is cut short":       {[]string{cut}, "", "it is cut short"},
+		"two":                         {[]string{whole, whole}, "", "has 2 states of a TPM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			for _, state := range c.states {
+				f, err := OpenTPM(root, "tpm", true)
+				if err == nil && state != "" {
+					err = errors.Join(os.WriteFile(filepath.Join(through(f), tpmPermanent), []byte(state), 0o600), SyncTPM(root, "tpm", f))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.Close()
+			}
+			f, err := OpenTPM(root, "tpm", false)
+			if c.says != "" {
+				if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), c.says) || len(tpmNamesIn(t, root)) != len(c.states) {
+					t.Errorf("%v, want %q; the volume holds %q", err, c.says, tpmNamesIn(t, root))
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			data, err := os.ReadFile(filepath.Join(through(f), tpmPermanent))
+			if names := tpmNamesIn(t, root); string(data) != c.kept || c.kept != "" && err != nil || !slices.Equal(names, []string{"1"}) {
+				t.Errorf("the start has %q (%v); the volume holds %q", data, err, names)
+			}
+		})
+	}
+}
+
+// TestForgetTPM: a launcher whose guest has not come removes the TPM's folder, but for the only state on the volume.
+func TestForgetTPM(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ numbered, state, kept bool }{
+		"the source has the volume": {true, true, false},
+		"the only state":            {false, true, true},
+		"no state":                  {false, false, false},
+	} {
+		root := t.TempDir()
+		if c.numbered {
+			f, err := OpenTPM(root, "tpm", false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+		}
+		f, err := OpenTPM(root, "tpm", true)
+		if err == nil && c.state {
+			err = os.WriteFile(filepath.Join(through(f), tpmPermanent), nil, 0o600)
+		}
+		if err = errors.Join(err, ForgetTPM(root, "tpm", f)); err != nil {
+			t.Fatal(err)
+		}
+		if kept := slices.Contains(tpmNamesIn(t, root), filepath.Base(f.Name())); kept != c.kept {
+			t.Errorf("%s: the folder is kept: %t", name, kept)
+		}
+		f.Close()
+	}
+}

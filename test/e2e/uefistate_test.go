@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -222,6 +223,15 @@ func migrateVariables(t *testing.T, class string) {
 	m.stateMoved(claim, class)
 	run = m.runner()
 	run(keep("Target", "made after the migration"))
+	// A guest that is paused has its variables on the claim of its node too, although QEMU has written none there.
+	claim = m.stateClaim()
+	m.asked(http.StatusOK, "", "", "virtualmachineinstances", "pause", nil)
+	m.awaitCondition(v1.ConditionPaused, "PausedByUser")
+	m.migrate("back", nil).ends(v1.MigrationSucceeded)
+	if now := m.get().Status.NodeName; now != source {
+		t.Fatalf("the paused guest is on %s still", now)
+	}
+	m.stateMoved(claim, class)
 	m.asks(stopIt(first), startIt)
 	m.runs(first)
 	m.log().expect(4*time.Minute, "tiny: up")
