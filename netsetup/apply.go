@@ -18,10 +18,10 @@ import (
 
 // Apply brings the network namespace into the planned state, except for the tap (OpenTap). It
 // may be repeated at any time, and after a crash at any point; established connections go on.
-// ErrUnfiltered means that all is done but the filter.
+// Wired says of an error whether all is done but filters that the kernel cannot have.
 func Apply(netns ns.NetNS, plan *Plan) error {
 	unfiltered := replaceTables(netns, plan.Tables)
-	if unfiltered != nil && !errors.Is(unfiltered, ErrUnfiltered) {
+	if unfiltered != nil && !Wired(unfiltered) {
 		return fmt.Errorf("apply network plan: %w", unfiltered)
 	}
 	err := netns.Do(func(ns.NetNS) error {

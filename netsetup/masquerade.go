@@ -211,14 +211,19 @@ func (n masqueradeNAT) guestRules() []Rule {
 	}
 }
 
-// neighbours holds the guest to its address in ARP. For each address that asks for the gateway the kernel remembers a
-// neighbour, in one table for all pods of the node.
+// foreignRate is how many ARP packets a second the guest may send in the name of another address than its own. A guest with
+// several cards asks by one card in the name of another card's address (arp_announce), once a second until it has an answer.
+const foreignRate = 1
+
+// neighbours limits the addresses that the guest has in ARP. For each address that asks for the gateway the kernel remembers a
+// neighbour, in one table for all pods of the node. The kernel forgets neighbours that are older than 5 s when the table is half
+// full (neigh_forced_gc), so each such guest can hold few places.
 func (n masqueradeNAT) neighbours() Table {
-	return Table{Family: "arp", Name: TableName, Optional: true, Chains: []Chain{
+	return Table{Family: "arp", Name: TableName, Chains: []Chain{
 		{Name: "guest", Type: "filter", Hook: "input", Priority: 0, Rules: []Rule{
 			{In: n.bridge, Sender: host(n.guest), Verdict: "accept"},
 			{In: n.bridge, Sender: host(netip.IPv4Unspecified()), Verdict: "accept"}, // it probes for an address
-			{In: n.bridge, Verdict: "drop"},
+			{In: n.bridge, Over: foreignRate, Verdict: "drop"},
 		}},
 	}}
 }

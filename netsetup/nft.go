@@ -18,11 +18,13 @@ import (
 
 // replaceTables replaces every table, each in one transaction: there is no moment without
 // rules. Established connections keep their translation, which lives in connection tracking.
+// An error for which Wired is true says which tables the kernel cannot have. The others are replaced.
 func replaceTables(netns ns.NetNS, tables []Table) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(int(netns.Fd())), nftables.WithSockOptions(bounded))
 	if err != nil {
 		return fmt.Errorf("dial nftables: %w", err)
 	}
+	var without error
 	for _, t := range tables {
 		if err := addTable(conn, t); err != nil {
 			return fmt.Errorf("table %s %s: %w", t.Family, t.Name, err)
@@ -34,17 +36,32 @@ func replaceTables(netns ns.NetNS, tables []Table) error {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			err = fmt.Errorf("the kernel has not answered for %s: %w", nftPatience, os.ErrDeadlineExceeded)
 		// A kernel without the family has no chain type for it.
-		case t.Optional && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
-			err = nil
-		case t.Family == "bridge" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
-			err = errors.Join(ErrUnfiltered, err)
+		case t.spared() != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
+			without, err = errors.Join(without, t.spared()), nil
 		}
 		if err != nil {
 			return fmt.Errorf("replace nftables table %s %s: %w", t.Family, t.Name, err)
 		}
 	}
+	return without
+}
+
+// spared is what it means that the kernel lacks the table's family; nil if no guest is wired then.
+func (t Table) spared() error {
+	switch t.Family {
+	case "bridge":
+		return ErrUnfiltered
+	case "arp":
+		return ErrManyNeighbours
+	}
 	return nil
 }
+
+// ErrManyNeighbours means that the kernel has no nftables for ARP (CONFIG_NF_TABLES_ARP). All else is done.
+var ErrManyNeighbours = errors.New("the kernel has no nftables for ARP: the guest may fill the node's table of neighbours")
+
+// Wired says whether an error of Apply's means that all is done but filters that the kernel cannot have.
+func Wired(err error) bool { return errors.Is(err, ErrUnfiltered) || errors.Is(err, ErrManyNeighbours) }
 
 // errNoNFTables means that the node's kernel has no nftables, and cannot load it.
 var errNoNFTables = errors.New("the kernel has no nftables: load the module nf_tables")

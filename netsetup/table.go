@@ -8,12 +8,10 @@ const TableName = "kubeqemu"
 
 // Table is an nftables table, replaced as a whole.
 type Table struct {
-	// Family is ip, ip6, arp or bridge. A kernel may lack the last (ErrUnfiltered).
-	Family string `json:"family"`
-	Name   string `json:"name"`
-	// Optional: a kernel without the family does without the table.
-	Optional bool    `json:"optional,omitempty"`
-	Chains   []Chain `json:"chains"`
+	// Family is ip, ip6, arp or bridge. A kernel may lack the last two (ErrManyNeighbours, ErrUnfiltered).
+	Family string  `json:"family"`
+	Name   string  `json:"name"`
+	Chains []Chain `json:"chains"`
 }
 
 // Chain is a base chain with policy accept.

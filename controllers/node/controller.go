@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -62,7 +63,9 @@ type Reconciler struct {
 	writes      kit.Writes
 	gathering   gathering
 	vhostCounts vhostCounts
-	woken       chan event.GenericEvent
+	// neighboursLogged: virt-handler's log has netsetup.ErrManyNeighbours.
+	neighboursLogged sync.Once
+	woken            chan event.GenericEvent
 }
 
 // PodIndex indexes VMIs by the names of their launcher pods.
@@ -150,8 +153,7 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	reportNUMA(object, now)
 	again = sooner(again, r.speed(ctx, object, launcher, now))
 	if startErr != nil {
-		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-			Reason: v1.ReasonStartFailed, Message: control.Printable(startErr.Error(), maxMessage)}, now)
+		startFailed(object, startErr, now)
 	}
 	if written, err := r.writeStatus(ctx, before, object); err != nil {
 		return ctrl.Result{}, err

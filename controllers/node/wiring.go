@@ -28,6 +28,8 @@ type wiring struct {
 	// unfiltered are the interfaces whose guests may send from any address
 	// (netsetup.ErrUnfiltered).
 	unfiltered []string
+	// manyNeighbours: the node's kernel lacks a filter (netsetup.ErrManyNeighbours).
+	manyNeighbours bool
 
 	openVhostNet func(queues int) ([]*os.File, error)
 }
@@ -119,13 +121,13 @@ func (w *wiring) wire(vmi *v1.VirtualMachineInstance, connections []connection, 
 
 func (w *wiring) connect(vmi *v1.VirtualMachineInstance, c connection, netns ns.NetNS) error {
 	err := netsetup.Apply(netns, c.plan)
-	if errors.Is(err, netsetup.ErrUnfiltered) {
-		w.unfiltered = append(w.unfiltered, c.name)
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !netsetup.Wired(err) {
 		return err
 	}
+	if errors.Is(err, netsetup.ErrUnfiltered) {
+		w.unfiltered = append(w.unfiltered, c.name)
+	}
+	w.manyNeighbours = w.manyNeighbours || errors.Is(err, netsetup.ErrManyNeighbours)
 	taps, err := netsetup.OpenTap(netns, c.plan)
 	if err != nil {
 		return err
@@ -247,8 +249,12 @@ func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.N
 	return out, out.Check()
 }
 
-// warnUnfiltered warns that this node's kernel does not hold the guest to its own addresses.
+// warnUnfiltered warns that this node's kernel does not hold the guest to its own addresses. What guests may do to the node's table of
+// neighbours is for administrators, and goes to the log once.
 func (r *Reconciler) warnUnfiltered(ctx context.Context, vmi *v1.VirtualMachineInstance, w *wiring) {
+	if w.manyNeighbours {
+		r.neighboursLogged.Do(func() { ctrl.LoggerFrom(ctx).Error(netsetup.ErrManyNeighbours, "connect guests without a filter") })
+	}
 	for _, name := range w.unfiltered {
 		ctrl.LoggerFrom(ctx).Error(netsetup.ErrUnfiltered, "connect a guest without a filter", "interface", name)
 		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "NetworkUnfiltered", "Start", "Interface %s: %v", name, netsetup.ErrUnfiltered)

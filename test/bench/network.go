@@ -215,7 +215,7 @@ func addressedPod(node, pod ns.NetNS) error {
 
 // wired carries a plan out as virt-handler does, and opens the guest's tap.
 func wired(pod ns.NetNS, plan *netsetup.Plan) (*os.File, error) {
-	if err := netsetup.Apply(pod, plan); err != nil && !errors.Is(err, netsetup.ErrUnfiltered) {
+	if err := netsetup.Apply(pod, plan); err != nil && !netsetup.Wired(err) {
 		return nil, err
 	}
 	taps, err := netsetup.OpenTap(pod, plan)
