@@ -31,13 +31,15 @@ func mtuOf(nic qemuargs.NIC, mtu uint16) uint16 {
 	return mtu
 }
 
-// observeMTU says of which networks the MTU keeps from the guest what it may expect: IPv6, or that its packets arrive.
+// observeMTU says of which networks the MTU keeps from the guest what it may expect: IPv6, or that its packets arrive. While the link of a
+// network cannot be read, what was said before stays.
 func observeMTU(object *v1.VirtualMachineInstance, network map[string]networkFacts, now metav1.Time) {
-	reason, said := "", []string(nil)
+	reason, said, unread := "", []string(nil), false
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
 		mtu := network[nic.Name].nic.MTU
 		switch {
-		case mtu == 0: // not read
+		case mtu == 0:
+			unread = true
 		case mtu < minIPv6MTU:
 			reason = v1.ReasonMTUTooSmall
 			said = append(said, fmt.Sprintf("network %q has the MTU %d: the guest has no IPv6 there, which needs %d", nic.Name, mtu, minIPv6MTU))
@@ -45,6 +47,9 @@ func observeMTU(object *v1.VirtualMachineInstance, network map[string]networkFac
 			reason = v1.ReasonMTUTooLarge
 			said = append(said, fmt.Sprintf("network %q has the MTU %d: switches and cards of Ethernet carry %d at most, and drop larger packets of the guest's without a word", nic.Name, mtu, jumboMTU))
 		}
+	}
+	if unread && object.Status.Condition(v1.ConditionUnusualMTU) != nil {
+		return
 	}
 	if reason == "" {
 		object.Status.RemoveCondition(v1.ConditionUnusualMTU)

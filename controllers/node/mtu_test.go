@@ -36,7 +36,11 @@ func TestUnusualMTU(t *testing.T) {
 		if want == "" && got != nil || want != "" && (got == nil || got.Status != metav1.ConditionTrue || !strings.HasPrefix(got.Reason+" "+got.Message, want)) {
 			t.Errorf("%v: %+v, want %q", mtus, got, want)
 		}
-		observeMTU(vmi, map[string]networkFacts{"net0": {nic: resolve.NIC{MTU: 1500}}}, metav1.Unix(2000, 0))
+		observeMTU(vmi, map[string]networkFacts{"net0": {nic: resolve.NIC{MTU: 1500}}}, metav1.Unix(1500, 0)) // net1 cannot be read just now
+		if now := vmi.Status.Condition(v1.ConditionUnusualMTU); want != "" && (now == nil || *now != *got) {
+			t.Errorf("%v, and one cannot be read: %+v", mtus, now)
+		}
+		observeMTU(vmi, map[string]networkFacts{"net0": {nic: resolve.NIC{MTU: 1500}}, "net1": {nic: resolve.NIC{MTU: 1500}}}, metav1.Unix(2000, 0))
 		if got := vmi.Status.Condition(v1.ConditionUnusualMTU); got != nil {
 			t.Errorf("%v, mended: %+v", mtus, got)
 		}

@@ -90,8 +90,7 @@ func (r *Reconciler) refuse(ctx context.Context, object *v1.VirtualMachineInstan
 	if object.Status.Phase == v1.Running {
 		reportGone(object, "virt-handler does not serve virt-launcher: "+control.Printable(why.Error(), maxMessage), now)
 	} else {
-		object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-			Reason: v1.ReasonStartFailed, Message: control.Printable(why.Error(), maxMessage)}, now)
+		startFailed(object, why, now)
 	}
 	written, err := r.writeStatus(ctx, before, object)
 	if written {

@@ -111,7 +111,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		}
 		status.SetPhase(v1.Scheduled, now)
 		status.SetPhase(v1.Running, now)
-		status.RemoveCondition(v1.ConditionSynchronized)
+		startSucceeded(status)
 	}
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonGuestNotRunning}
 	if (state.State == control.StateRunning || state.State == control.StatePaused) && status.Phase != v1.Running && !object.IsFinal() {
@@ -136,6 +136,22 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		return
 	}
 	status.SetCondition(ready, now)
+}
+
+// startFailed says in a VMI's status why its guest does not start. Of a VMI that is deleted, virt-controller alone writes why it stays.
+func startFailed(object *v1.VirtualMachineInstance, why error, now metav1.Time) {
+	if object.DeletionTimestamp != nil {
+		return
+	}
+	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
+		Reason: v1.ReasonStartFailed, Message: control.Printable(why.Error(), maxMessage)}, now)
+}
+
+// startSucceeded takes back what startFailed said. Other complaints are virt-controller's, which takes them back.
+func startSucceeded(status *v1.VirtualMachineInstanceStatus) {
+	if s := status.Condition(v1.ConditionSynchronized); s != nil && s.Reason == v1.ReasonStartFailed {
+		status.RemoveCondition(v1.ConditionSynchronized)
+	}
 }
 
 // emulated says what emulation means for a guest.
