@@ -246,9 +246,6 @@ func (r *Reconciler) step(ctx context.Context, w *work) (time.Duration, error) {
 	if !w.mine() {
 		return r.wait(ctx, w)
 	}
-	if err := r.explainTarget(ctx, w); err != nil {
-		return 0, err
-	}
 	r.noteCancel(w)
 	r.notePostCopy(w)
 	switch w.state().Decision {
@@ -256,6 +253,9 @@ func (r *Reconciler) step(ctx context.Context, w *work) (time.Duration, error) {
 		return r.fail(ctx, w)
 	case v1.DecisionTarget:
 		return r.arrive(ctx, w)
+	}
+	if err := r.explainTarget(ctx, w); err != nil {
+		return 0, err
 	}
 	if why := giveUp(w); why != "" {
 		return 0, r.decideForSource(ctx, w, why)
