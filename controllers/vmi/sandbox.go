@@ -48,13 +48,13 @@ func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineI
 		return 0, err
 	}
 	if !told && onMultus(vmi) && r.Clock.Since(since) >= slowConnect {
-		r.unsynchronized(vmi, v1.ReasonSandboxSlow, fmt.Sprintf("the node has not connected the pod to %s within %s, and does not say why: a network plugin may hang, or a volume is not mounted yet. After some minutes the node gives the plugin up, and tries again",
-			networksOf(vmi), slowConnect))
+		r.unsynchronized(vmi, v1.ReasonSandboxSlow, fmt.Sprintf("the node has not connected the pod within %s, and does not say why: a network plugin may hang, or a volume is not mounted yet. After some minutes the node gives the plugin up, and tries again%s",
+			slowConnect, networksOf(vmi)))
 	}
 	return r.retryAfter(vmi, connectPatience), nil
 }
 
-// observeRemoval says in the status of a VMI that is deleted why its node cannot disconnect the pod: until then, the pod stays, and the VMI
+// observeRemoval says in the status of a VMI that is deleted why its node cannot remove the pod: until then, the pod stays, and the VMI
 // too. It returns when to look again, or 0.
 func (r *Reconciler) observeRemoval(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
 	if pod == nil || pod.DeletionTimestamp == nil || !onMultus(vmi) {
@@ -64,7 +64,7 @@ func (r *Reconciler) observeRemoval(ctx context.Context, vmi *v1.VirtualMachineI
 	if wait := connectPatience - over; wait > 0 {
 		return wait, nil
 	}
-	_, err := r.tell(ctx, vmi, pod, []trouble{{v1.ReasonSandboxStays, "disconnect the pod from " + networksOf(vmi)}})
+	_, err := r.tell(ctx, vmi, pod, []trouble{{v1.ReasonSandboxStays, "remove the pod"}})
 	return min(max(over/4, connectPatience), longestDelay), err
 }
 
@@ -77,7 +77,7 @@ func (r *Reconciler) tell(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	}
 	trouble, message := latest(troubles, events.Items)
 	if trouble != nil {
-		r.unsynchronized(vmi, trouble.reason, "the node cannot "+trouble.cannot+", and tries again: "+complaint(message))
+		r.unsynchronized(vmi, trouble.reason, "the node cannot "+trouble.cannot+", and tries again: "+complaint(message)+trouble.about(vmi, message))
 	}
 	return trouble != nil, nil
 }
@@ -87,7 +87,8 @@ func onMultus(vmi *v1.VirtualMachineInstance) bool {
 	return slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil })
 }
 
-// networksOf names a VMI's networks of Multus: a plugin's own words may name none of them.
+// networksOf names a VMI's networks of Multus, after a complaint: a plugin's own words may name none of them. An event has place for the
+// first 1024 bytes only.
 func networksOf(vmi *v1.VirtualMachineInstance) string {
 	var names []string
 	for _, n := range vmi.Spec.Networks {
@@ -99,7 +100,7 @@ func networksOf(vmi *v1.VirtualMachineInstance) string {
 	if more := len(names) - maxNamed; more > 0 {
 		names = append(names[:maxNamed], fmt.Sprintf("%d more", more))
 	}
-	return strings.Join(names, ", ")
+	return ". The VMI's networks of Multus are " + strings.Join(names, ", ")
 }
 
 // latest is the trouble of which the latest event tells, and the best message about it; nil without such an event. An event
@@ -127,6 +128,19 @@ func namesVolume(e corev1.Event) bool { return strings.Contains(e.Message, "Moun
 // trouble is what a node may be unable to do for a pod, and the reason of the kubelet's events about it.
 type trouble struct{ reason, cannot string }
 
+// about names the VMI's networks, if the trouble may be one of a network. A pod also stays if a container of it does not end.
+func (t trouble) about(vmi *v1.VirtualMachineInstance, message string) string {
+	switch t.reason {
+	case v1.ReasonSandboxFailed:
+		return networksOf(vmi)
+	case v1.ReasonSandboxStays:
+		if strings.Contains(message, "KillPodSandbox") {
+			return networksOf(vmi)
+		}
+	}
+	return ""
+}
+
 // troubles are those that a VMI's own fields may lead to, in the order in which the kubelet does them.
 func troubles(vmi *v1.VirtualMachineInstance) []trouble {
 	var out []trouble
@@ -134,7 +148,7 @@ func troubles(vmi *v1.VirtualMachineInstance) []trouble {
 		out = append(out, trouble{v1.ReasonMountFailed, "mount a volume of the pod"})
 	}
 	if onMultus(vmi) {
-		out = append(out, trouble{v1.ReasonSandboxFailed, "connect the pod to " + networksOf(vmi)})
+		out = append(out, trouble{v1.ReasonSandboxFailed, "connect the pod"})
 	}
 	return out
 }

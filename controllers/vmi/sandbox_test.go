@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -145,10 +146,55 @@ func TestSandboxStays(t *testing.T) {
 			t.Errorf("%s after its grace: again in %s, %v", over, after, err)
 		}
 		got := vmi.Status.Condition(v1.ConditionSynchronized)
-		const want = `the node cannot disconnect the pod from "lan" (tenant/lan), and tries again: the switch does not answer"`
+		const want = `the node cannot remove the pod, and tries again: the switch does not answer". The VMI's networks of Multus are "lan" (tenant/lan)`
 		if (got != nil) != (over > 0) || over > 0 && (got.Reason != v1.ReasonSandboxStays || got.Message != want) {
 			t.Errorf("%s after its grace: %+v", over, got)
 		}
+	}
+}
+
+// TestContainerStays: a pod that stays because a container of it does not end is no trouble of a network. The complaint stays the same, and is
+// as old, each time the pod is looked at.
+func TestContainerStays(t *testing.T) {
+	const spec = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`
+	event := sandboxEvent("a", "1", 1001, `error killing pod: failed to "KillContainer" for "compute" with KillContainerError: "rpc error: code = DeadlineExceeded desc = context deadline exceeded"`)
+	event.Reason = v1.ReasonSandboxStays
+	events := fake.NewClientBuilder().WithObjects(event).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
+	vmi, pod := besideVMI(t, spec), sandboxed(corev1.PodRunning)
+	pod.DeletionTimestamp = ptr.To(metav1.Unix(2000, 0))
+	for over := 6 * time.Second; over < time.Minute; over += 10 * time.Second {
+		r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(2000, 0).Add(over))}
+		if err := r.remove(context.Background(), vmi, pod); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.observeRemoval(context.Background(), vmi, pod); err != nil {
+			t.Fatal(err)
+		}
+		got := vmi.Status.Condition(v1.ConditionSynchronized)
+		if got == nil || got.Reason != v1.ReasonSandboxStays || !strings.HasPrefix(got.Message, `the node cannot remove the pod, and tries again: error killing pod: failed to "KillContainer"`) ||
+			strings.Contains(got.Message, "network") || got.LastTransitionTime.Unix() != 2006 {
+			t.Errorf("%s after its grace: %+v", over, got)
+		}
+	}
+}
+
+// TestCauseComesFirst: an event has the cause, however many networks the VMI has.
+func TestCauseComesFirst(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	for i := range 20 {
+		name := fmt.Sprint(i) + strings.Repeat("n", 60)
+		vmi.Spec.Networks = append(vmi.Spec.Networks, v1.Network{Name: name, Multus: &v1.MultusNetwork{NetworkName: strings.Repeat("d", 250)}})
+	}
+	events := fake.NewClientBuilder().WithObjects(sandboxEvent("a", "1", 1001, strings.Replace(sandboxMessage, "%s", "first", 1))).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
+	r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(1010, 0))}
+	if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodPending)); err != nil {
+		t.Fatal(err)
+	}
+	got := vmi.Status.Condition(v1.ConditionSynchronized)
+	if got == nil || strings.Index(got.Message, "cannot find a network-attachment-definition") > 300 || !strings.HasSuffix(got.Message, "12 more") {
+		t.Errorf("condition %+v", got)
 	}
 }
 
@@ -158,7 +204,7 @@ func TestSandbox(t *testing.T) {
 	const multus = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`
 	const plain = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: default, masquerade: {}}]}}, networks: [{name: default, pod: {}}]}`
 	ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
-	const why = `the node cannot connect the pod to "lan" (tenant/lan), and tries again: Multus: [tenant/pod/1]: cannot find a network-attachment-definition (lan) in namespace (tenant)`
+	const why = `the node cannot connect the pod, and tries again: Multus: [tenant/pod/1]: cannot find a network-attachment-definition (lan) in namespace (tenant). The VMI's networks of Multus are "lan" (tenant/lan)`
 	for name, c := range map[string]struct {
 		spec  string
 		pod   *corev1.Pod

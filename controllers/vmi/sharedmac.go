@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -43,40 +45,53 @@ func indexByMAC(o client.Object) (keys []string) {
 	return keys
 }
 
-// sharing are the names of the other VMIs of the namespace with a card's MAC on the card's network. VMIs of other namespaces are
-// none of a tenant's business.
-func (r *Reconciler) sharing(ctx context.Context, vmi *v1.VirtualMachineInstance, c card) ([]string, error) {
+// maxSharers is how many VMIs with one MAC are told of each other, and looked at again when one comes or goes. Where more share a MAC, what
+// each says stays the same, however many come and go.
+const maxSharers = 8
+
+// sharing are the other VMIs of the namespace with a card's MAC on the card's network, maxSharers and 1 at most. The cache returns
+// them in any order. VMIs of other namespaces are none of a tenant's business.
+func (r *Reconciler) sharing(ctx context.Context, vmi *v1.VirtualMachineInstance, c card) (others []*v1.VirtualMachineInstance, err error) {
 	var all v1.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingFields{macIndex: c.key()}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingFields{macIndex: c.key()},
+		client.Limit(maxSharers+2), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("find the VMIs with the MAC %s: %w", c.mac, err)
 	}
-	var names []string
 	for i := range all.Items {
-		if other := &all.Items[i]; other.UID != vmi.UID {
-			names = append(names, other.Name)
+		if other := &all.Items[i]; other.UID != vmi.UID && len(others) <= maxSharers {
+			others = append(others, other)
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	return others, nil
+}
+
+// sharersText names the VMIs that share a MAC, or says that too many do.
+func sharersText(others []*v1.VirtualMachineInstance) string {
+	if len(others) > maxSharers {
+		return fmt.Sprintf("more than %d other VMIs have", maxSharers)
+	}
+	first := slices.MinFunc(others, func(a, b *v1.VirtualMachineInstance) int { return strings.Compare(a.Name, b.Name) })
+	if more := len(others) - 1; more > 0 {
+		return fmt.Sprintf("VMI %q and %d more have", first.Name, more)
+	}
+	return fmt.Sprintf("VMI %q has", first.Name)
 }
 
 // observeSharedMAC says in a VMI's status which of its MACs another VMI has too. A network delivers frames for that MAC to one of the two,
-// or to one after the other. Nothing is refused: a guest that is to take over for another may want that.
+// or to one after the other. Nothing is refused: a guest that is to take over for another may want that. A VMI that has ended shares nothing.
 func (r *Reconciler) observeSharedMAC(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	if vmi.IsFinal() {
+		return nil // finish took the condition back
+	}
 	var said []string
 	for _, c := range cards(vmi) {
-		names, err := r.sharing(ctx, vmi, c)
+		others, err := r.sharing(ctx, vmi, c)
 		if err != nil {
 			return err
 		}
-		if len(names) == 0 {
-			continue
+		if len(others) > 0 {
+			said = append(said, fmt.Sprintf("network %q (%s): %s the MAC %s too", c.nic, c.network, sharersText(others), c.mac))
 		}
-		text := fmt.Sprintf("network %q (%s): VMI %q", c.nic, c.network, names[0])
-		if more := len(names) - 1; more > 0 {
-			text += fmt.Sprintf(" and %d more", more)
-		}
-		said = append(said, text+" has the MAC "+c.mac+" too")
 	}
 	if len(said) == 0 {
 		vmi.Status.RemoveCondition(v1.ConditionSharedMAC)
@@ -86,24 +101,39 @@ func (r *Reconciler) observeSharedMAC(ctx context.Context, vmi *v1.VirtualMachin
 		said = append(said[:maxNamed], fmt.Sprintf("%d networks more", more))
 	}
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSharedMAC, Status: metav1.ConditionTrue, Reason: v1.ReasonMACInUse,
-		Message: strings.Join(said, "; ") + ": the guests may lose each other's packets. Give one of them another macAddress"}, r.now())
+		Message: "the guests may lose each other's packets: give one of them another macAddress. " + strings.Join(said, "; ")}, r.now())
 	return nil
 }
 
-// sharersOfMAC are the VMIs that share a MAC with one that has come, or gone.
+// comesOrEnds passes what changes who shares a MAC: a VMI that comes, goes or ends. A VMI's networks never change.
+func comesOrEnds() predicate.Predicate {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, wasVMI := e.ObjectOld.(*v1.VirtualMachineInstance)
+			now, isVMI := e.ObjectNew.(*v1.VirtualMachineInstance)
+			return wasVMI && isVMI && !before.IsFinal() && now.IsFinal()
+		},
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// sharersOfMAC are the VMIs that share a MAC with one that has come, gone or ended. Where more than maxSharers are left, none of them says
+// anything else than before. A VMI without a pod says later what it shares: to look at it now would be an attempt to start it.
 func (r *Reconciler) sharersOfMAC(ctx context.Context, object client.Object) (requests []ctrl.Request) {
 	vmi, ok := object.(*v1.VirtualMachineInstance)
 	if !ok {
 		return nil
 	}
 	for _, c := range cards(vmi) {
-		names, err := r.sharing(ctx, vmi, c)
+		others, err := r.sharing(ctx, vmi, c)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "find the VMIs that share a MAC", "vmi", client.ObjectKeyFromObject(vmi))
 			return requests
 		}
-		for _, name := range names {
-			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: vmi.Namespace, Name: name}})
+		for _, other := range others {
+			if reported(&other.Status) {
+				requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(other)})
+			}
 		}
 	}
 	return requests

@@ -119,6 +119,7 @@ func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
 	}
 	status.RemoveCondition(v1.ConditionPaused)
 	endEviction(status)
+	status.RemoveCondition(v1.ConditionSharedMAC)
 	// The guest's operating system and its addresses stay in the status.
 	status.RemoveCondition(v1.ConditionAgentConnected)
 	status.FSFreezeStatus = ""
@@ -188,9 +189,9 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 	if c == nil {
 		// A complaint of virt-handler (StartFailed) is virt-handler's to take back. A
 		// complaint that the pod could not be created ends when there is a pod; see
-		// wasRejected.
+		// wasRejected. A complaint that the pod stays ends with the pod.
 		s := status.Condition(v1.ConditionSynchronized)
-		if s != nil && (s.Reason == v1.ReasonFailedCreate || s.Reason != v1.ReasonStartFailed && pod.Status.Phase != corev1.PodPending) {
+		if s != nil && (s.Reason == v1.ReasonFailedCreate || s.Reason != v1.ReasonStartFailed && s.Reason != v1.ReasonSandboxStays && pod.Status.Phase != corev1.PodPending) {
 			status.RemoveCondition(v1.ConditionSynchronized)
 		}
 		return
