@@ -26,6 +26,9 @@ type Bridged struct {
 	// Then the guest is on that network with its MAC and any address, and nothing in the pod
 	// speaks there.
 	Beside bool `json:"beside,omitempty"`
+	// Managed: the network itself gives the guest its addresses, by whatever means, and nothing in the pod
+	// speaks there. If the pod's interface has addresses, the guest is held to them.
+	Managed bool `json:"managed,omitempty"`
 	// Queues is the number of tap queues; 0 means 1.
 	Queues int `json:"queues,omitempty"`
 }
@@ -98,7 +101,7 @@ func planBridge(facts Facts, b Bridged) (*Plan, error) {
 	}
 	mac := otherMAC(pod, guest)
 	addresses := ipv4Of(facts.Addresses)
-	if len(addresses) == 0 && !b.Beside {
+	if len(addresses) == 0 && !b.Beside && !b.Managed {
 		return nil, fmt.Errorf("pod interface %q has no IPv4 address", facts.Link)
 	}
 	routes := ipv4Routes(facts.Routes)
@@ -110,6 +113,11 @@ func planBridge(facts Facts, b Bridged) (*Plan, error) {
 	}
 	if facts.Kind == kindMACVLAN { // it gets frames for its own MAC only
 		plan.Takeover.NICMAC, plan.Takeover.SharedMAC = guest.String(), true
+	}
+	if b.Managed && len(facts.Addresses) > 0 {
+		plan.Tables = []Table{managedTable(names, guest.String(), facts.Addresses)}
+		plan.Sysctls = append([]Sysctl{arpIgnore(names.Bridge)}, wireSysctls(names.Bridge)...)
+		return plan, nil
 	}
 	if len(addresses) == 0 {
 		plan.Tables = []Table{wireTable(names, guest.String())}
@@ -207,16 +215,19 @@ func told(addresses []netip.Prefix, routes []Route) (guest []netip.Prefix, route
 
 func bridgedSysctls(bridge string) []Sysctl {
 	return append([]Sysctl{
-		// The stand-in has the pod's address, so the kernel takes the address for a local one:
-		// without arp_ignore, the pod would answer when the guest asks whether its address is
-		// taken.
-		{Name: "net/ipv4/conf/" + bridge + "/arp_ignore", Value: "1"},
+		arpIgnore(bridge),
 		// For the same reason the kernel would take the guest's renewals, which come from the
 		// pod's address, for forged ones. The larger of rp_filter's values for all links and
 		// for this link counts; 2 lets through what 1 would not.
 		{Name: "net/ipv4/conf/" + bridge + "/accept_local", Value: "1"},
 		{Name: "net/ipv4/conf/" + bridge + "/rp_filter", Value: "2"},
 	}, wireSysctls(bridge)...)
+}
+
+// arpIgnore is for a stand-in with the pod's address, which the kernel takes for a local one: without arp_ignore, the pod
+// would answer when the guest asks whether its address is taken.
+func arpIgnore(bridge string) Sysctl {
+	return Sysctl{Name: "net/ipv4/conf/" + bridge + "/arp_ignore", Value: "1"}
 }
 
 // wireSysctls keep the pod's stack off a network.
@@ -286,11 +297,16 @@ func bridgedTable(names names, guestMAC, bridgeMAC string, addresses []netip.Pre
 // guest may use any address, IPv6 and VLAN tags: what these may do is the network's to say. The
 // pod's stack neither hears nor speaks there.
 func wireTable(names names, guestMAC string) Table {
+	return quietTable(names, []Rule{
+		{In: names.Tap, NotSourceMAC: guestMAC, Verdict: "drop"},
+		{In: names.Tap, EtherType: "arp", NotSenderMAC: guestMAC, Verdict: "drop"},
+	})
+}
+
+// quietTable has rules for the guest's frames, and keeps the pod's stack from hearing and speaking.
+func quietTable(names names, guest []Rule) Table {
 	return Table{Family: "bridge", Name: names.Table, Chains: []Chain{
-		{Name: "guest", Type: "filter", Hook: "prerouting", Priority: -300, Rules: []Rule{
-			{In: names.Tap, NotSourceMAC: guestMAC, Verdict: "drop"},
-			{In: names.Tap, EtherType: "arp", NotSenderMAC: guestMAC, Verdict: "drop"},
-		}},
+		{Name: "guest", Type: "filter", Hook: "prerouting", Priority: -300, Rules: guest},
 		{Name: "input", Type: "filter", Hook: "input", Priority: 0, Rules: []Rule{
 			{In: names.Tap, Verdict: "drop"},
 			{In: names.NIC, Verdict: "drop"},

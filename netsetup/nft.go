@@ -134,7 +134,7 @@ func (r Rule) exprs(family nftables.TableFamily) ([]expr.Any, error) {
 	out = append(out, frame...)
 	// Offsets of source and destination in the IPv4 and IPv6 headers.
 	source, destination := uint32(12), uint32(16)
-	if family == nftables.TableFamilyIPv6 {
+	if family == nftables.TableFamilyIPv6 || r.EtherType == "ip6" {
 		source, destination = 8, 24
 	}
 	out = append(out, matchAddress(source, r.Source)...)
@@ -262,8 +262,8 @@ func (r Rule) matchFrame() ([]expr.Any, error) {
 	}
 	switch r.EtherType {
 	case "":
-	case "arp", "rarp", "ip":
-		number := map[string]uint16{"arp": unix.ETH_P_ARP, "rarp": unix.ETH_P_RARP, "ip": unix.ETH_P_IP}[r.EtherType]
+	case "arp", "rarp", "ip", "ip6":
+		number := map[string]uint16{"arp": unix.ETH_P_ARP, "rarp": unix.ETH_P_RARP, "ip": unix.ETH_P_IP, "ip6": unix.ETH_P_IPV6}[r.EtherType]
 		out = append(out, &expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(number)})
 	default:

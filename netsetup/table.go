@@ -37,7 +37,7 @@ type Rule struct {
 	NotSourceMAC string `json:"notSourceMAC,omitempty"`
 	// Tag, in a bridge table, is 8021q or 8021ad: a frame with that VLAN tag.
 	Tag string `json:"tag,omitempty"`
-	// EtherType, in a bridge table, is arp, rarp or ip; there, the fields below need it. It is the
+	// EtherType, in a bridge table, is arp, rarp, ip or ip6; there, the fields below need it. It is the
 	// type behind a VLAN tag.
 	EtherType string `json:"etherType,omitempty"`
 	// Sender and NotSenderMAC, in a bridge or arp table, match the sender in an ARP packet: its
@@ -50,7 +50,7 @@ type Rule struct {
 	// Protocol is TCP or UDP, Port its destination port.
 	Protocol string `json:"protocol,omitempty"`
 	Port     uint16 `json:"port,omitempty"`
-	// ICMP, in an ip6 table, is the type of an ICMPv6 message. Target is the address that a
+	// ICMP, in an ip6 table or with the type ip6, is the type of an ICMPv6 message. Target is the address that a
 	// neighbour advertisement is about.
 	ICMP   uint8        `json:"icmp,omitempty"`
 	Target netip.Prefix `json:"target,omitzero"`

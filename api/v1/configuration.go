@@ -474,8 +474,9 @@ type NetworkConfiguration struct {
 	// PermitSlirpInterface has no effect: slirp interfaces are refused.
 	// +optional
 	PermitSlirpInterface *bool `json:"permitSlirpInterface,omitempty"`
-	// Binding has no effect: interfaces with a binding plugin are refused.
+	// Binding registers plugins, which interfaces name (interfaces[].binding). Those of domainAttachmentType
+	// managedTap that have nothing but migration are supported; an interface that names another one is refused.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	Binding map[string]Kept `json:"binding,omitempty"`
+	Binding map[string]InterfaceBindingPlugin `json:"binding,omitempty"`
 }

@@ -28,7 +28,7 @@ func (vm *VirtualMachine) Identify(vmi *VirtualMachineInstance, config *KubeVirt
 		// With a bridge to the pod network the MAC is the pod's: networks may let only that MAC
 		// pass. On a network of Multus the pod's interface gets the MAC that is made here.
 		nic := &domain.Devices.Interfaces[i]
-		if nic.MacAddress == "" && (nic.Bridge == nil || !vmi.Spec.OnPods(nic.Name)) {
+		if nic.MacAddress == "" && (!nic.IsBridged() || !vmi.Spec.OnPods(nic.Name)) {
 			nic.MacAddress = MAC(vm.UID, nic.Name)
 		}
 	}

@@ -33,17 +33,40 @@ type harmless struct {
 	most int
 	// allBut: every text but this one; "" for none.
 	allBut string
+	// bindings: registered plugins that interfaces may name.
+	bindings bool
 }
 
 // has says whether value, as JSON has it, is one of them.
 func (h harmless) has(value any) bool {
+	if h.bindings {
+		return supportedBindings(value)
+	}
 	if n, ok := value.(float64); ok && h.most > 0 {
 		return n <= float64(h.most)
 	}
 	return slices.Contains(h.texts, fmt.Sprint(value)) || h.allBut != "" && value != h.allBut
 }
 
+// supportedBindings says whether interfaces may name each of the registered plugins.
+func supportedBindings(value any) bool {
+	var plugins map[string]InterfaceBindingPlugin
+	text, err := json.Marshal(value)
+	if err != nil || json.Unmarshal(text, &plugins) != nil {
+		return false
+	}
+	for _, p := range plugins {
+		if p.why() != "" {
+			return false
+		}
+	}
+	return true
+}
+
 func (h harmless) String() string {
+	if h.bindings {
+		return "plugins of domainAttachmentType managedTap, with migration or without"
+	}
 	if h.most > 0 {
 		return fmt.Sprintf("up to %d", h.most)
 	}
@@ -104,7 +127,7 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.confidentialCompute", why: "a VirtualMachineInstance with launchSecurity is refused"},
 	{path: "configuration.roleAggregationStrategy", why: "leave the labels aggregate-to-* out of the manifests", asHere: harmless{texts: []string{"AggregateToDefault"}}},
 	{path: "configuration.network.permitSlirpInterface", why: "slirp interfaces are refused"},
-	{path: "configuration.network.binding", why: "interfaces with a binding plugin are refused"},
+	{path: "configuration.network.binding", why: "interfaces are refused that name a plugin with more than domainAttachmentType managedTap and migration", asHere: harmless{bindings: true}},
 	{path: developer + "featureGates", why: "what is supported needs no gate, and the rest is refused by name"},
 	{path: developer + "disabledFeatureGates", why: "what is supported needs no gate"},
 	{path: developer + "pvcTolerateLessSpaceUpToPercent", why: "a disk may be 10 % smaller than its claim", asHere: harmless{texts: []string{"10"}}},

@@ -16,7 +16,7 @@ import (
 // Interface connects the guest to a network. Exactly one binding is set; in a VirtualMachine a
 // preference may set it.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding), has(self.slirp), has(self.macvtap), has(self.passt)].filter(b, b).size() <= 1",message="exactly one binding must be set (supported: bridge, masquerade)"
+// +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding), has(self.slirp), has(self.macvtap), has(self.passt)].filter(b, b).size() <= 1",message="exactly one binding must be set (supported: bridge, masquerade, sriov, binding)"
 type Interface struct {
 	// Name of the network it connects to.
 	// +kubebuilder:validation:MinLength=1
@@ -58,17 +58,19 @@ type Interface struct {
 	// +optional
 	Masquerade *InterfaceMasquerade `json:"masquerade,omitempty"`
 
-	// SRIOV is refused: not supported yet: no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN.
+	// SRIOV: the guest gets a network card of the node (a virtual function), by VFIO, on a network of Multus whose
+	// NetworkAttachmentDefinition names the resource of the node's device plugin. Such a guest does not migrate.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet: no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN"
-	SRIOV *Unsupported `json:"sriov,omitempty" later:"no component reads which device of the node the network gives; bridge on a network of Multus connects the guest to the same LAN"`
+	SRIOV *InterfaceSRIOV `json:"sriov,omitempty"`
 	// PasstBinding is refused: not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"
 	PasstBinding *Unsupported `json:"passtBinding,omitempty" later:"passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"`
-	// Binding is never supported: a binding plugin changes the XML of libvirt, and there is none here; masquerade, and bridge on a network of Multus without IPAM for managedTap, connect the guest to the same networks.
+	// Binding is a plugin of the KubeVirt object (configuration.network.binding). Plugins with
+	// domainAttachmentType managedTap and no program of their own are supported: the guest is on the network
+	// as with bridge, and the network itself gives it an address.
 	// +optional
-	Binding *Never `json:"binding,omitempty" never:"a binding plugin changes the XML of libvirt, and there is none here; masquerade, and bridge on a network of Multus without IPAM for managedTap, connect the guest to the same networks"`
+	Binding *PluginBinding `json:"binding,omitempty"`
 	// Slirp is never supported: KubeVirt refuses this binding, too.
 	// +optional
 	Slirp *Never `json:"slirp,omitempty" never:"KubeVirt refuses this binding, too"`
@@ -108,7 +110,7 @@ type Interface struct {
 
 var (
 	interfaceModels = []string{"virtio", "e1000", "e1000e", "rtl8139"}
-	bindingRule     = "exactly one binding must be set (supported: bridge, masquerade)"
+	bindingRule     = "exactly one binding must be set (supported: bridge, masquerade, sriov, binding)"
 )
 
 // InterfaceBridge is the binding by which the guest takes the pod's place on a network.
@@ -116,6 +118,17 @@ type InterfaceBridge struct{}
 
 // InterfaceMasquerade is the NAT binding.
 type InterfaceMasquerade struct{}
+
+// InterfaceSRIOV is the binding by which the guest gets a network card of the node.
+type InterfaceSRIOV struct{}
+
+// PluginBinding is a binding that the KubeVirt object registers.
+type PluginBinding struct {
+	// Name of the plugin, as in configuration.network.binding of the KubeVirt object.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
 
 // Port of the guest.
 type Port struct {
@@ -291,6 +304,7 @@ func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.
 		if nic.Masquerade != nil && network.Multus != nil && network.Pod == nil {
 			errs = append(errs, field.Forbidden(p.Child("masquerade"), "masquerade is for the pod network only; a network of multus takes bridge"))
 		}
+		errs = append(errs, validateSRIOV(&nic, network, ok, p)...)
 		errs = append(errs, validateInterface(&nic, p)...)
 		errs = append(errs, validateAbsent(&nic, network, p.Child("state"))...)
 	}
@@ -386,6 +400,9 @@ func validateInterface(nic *Interface, path *field.Path) field.ErrorList {
 	errs = append(errs, validatePorts(nic.Ports, path.Child("ports"))...)
 	if nic.DHCPOptions != nil {
 		errs = append(errs, validateDHCP(nic.DHCPOptions, path.Child("dhcpOptions"))...)
+	}
+	if nic.DHCPOptions != nil && !nic.MayServe() {
+		errs = append(errs, field.Forbidden(path.Child("dhcpOptions"), "no DHCP server of the pod serves an interface with sriov or binding: the network's own server has to say the options"))
 	}
 	return errs
 }

@@ -20,6 +20,8 @@ const (
 	ReasonDisksNotMigratable     = "DisksNotLiveMigratable"
 	ReasonHypervNotMigratable    = "HypervPassthroughNotLiveMigratable"
 	ReasonTSCNotMigratable       = "NoTSCFrequencyNotLiveMigratable"
+	// ReasonHostDeviceNotMigratable is of guests with a device of the node.
+	ReasonHostDeviceNotMigratable = "HostDeviceNotLiveMigratable"
 )
 
 // MigrationMethod says what is copied besides memory.
@@ -41,6 +43,10 @@ const TransportUnix = "Unix"
 func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 	if _, allowed := vmi.Annotations[AllowPodBridgeMigrationAnnotation]; !allowed {
 		for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+			if nic.Binding != nil && vmi.Spec.OnPods(nic.Name) && vmi.Status.BindingMigration(nic.Name) == nil {
+				return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d] is on the pod network by the plugin %s, and the plugin had no migration in spec.configuration.network.binding of the KubeVirt object when the guest was started; the annotation %s permits that",
+					i, nic.Binding.Name, AllowPodBridgeMigrationAnnotation)
+			}
 			if nic.Bridge != nil && vmi.Spec.OnPods(nic.Name) {
 				return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d] is bridged to the pod network, and its guest has the address of its pod, which every node gives anew; the annotation %s permits that",
 					i, AllowPodBridgeMigrationAnnotation)
@@ -48,6 +54,9 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 		}
 	}
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		if nic.SRIOV != nil {
+			return ReasonHostDeviceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, is a network card of the node (sriov), and stays there; a guest without it can move", i, nic.Name)
+		}
 		if why := vmi.interfaceStays(nic); why != "" {
 			return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, %s", i, nic.Name, why)
 		}
@@ -80,7 +89,7 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 // not. If the network's IPAM gives the guest's address, the target's pod has the guest's address and MAC
 // while the guest still runs at the source: the pod would reset the guest's connections.
 func (vmi *VirtualMachineInstance) interfaceStays(nic Interface) string {
-	if vmi.Spec.OnPods(nic.Name) {
+	if vmi.Spec.OnPods(nic.Name) || nic.Binding != nil && vmi.Status.BindingMigration(nic.Name) != nil {
 		return ""
 	}
 	i := slices.IndexFunc(vmi.Status.Interfaces, func(s NetworkInterfaceStatus) bool { return s.Name == nic.Name })

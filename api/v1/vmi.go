@@ -22,7 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="Live-Migratable",type=string,JSONPath=.status.conditions[?(@.type=='LiveMigratable')].status,priority=1
 // +kubebuilder:printcolumn:name="Paused",type=string,JSONPath=.status.conditions[?(@.type=='Paused')].status,priority=1
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.domain.devices) || !has(self.spec.domain.devices.interfaces) || self.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade)",fieldPath=".spec.domain.devices.interfaces"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.domain.devices) || !has(self.spec.domain.devices.interfaces) || self.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade, sriov, binding)",fieldPath=".spec.domain.devices.interfaces"
 type VirtualMachineInstance struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -259,6 +259,13 @@ type VirtualMachineInstanceStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	LauncherPods []LauncherPod `json:"launcherPods,omitempty"`
+	// Bindings are what the KubeVirt object said of the interfaces' plugins when the guest was started. KubeVirt has no
+	// such field.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=31
+	Bindings []InterfaceBinding `json:"bindings,omitempty"`
 	// LauncherPod is the name of the launcher pod that has the guest, once the guest has moved. Empty: the
 	// guest is in its first pod. KubeVirt has no such field.
 	// +optional
@@ -325,6 +332,22 @@ type LauncherPod struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	IPs []string `json:"ips,omitempty"`
+	// Devices are the network cards of the node that the pod got for the interfaces with sriov, as Multus says.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=31
+	Devices []NetworkDevice `json:"devices,omitempty"`
+}
+
+// NetworkDevice is a network card of the node that is on the network of an interface.
+type NetworkDevice struct {
+	// Name of the interface.
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// PCIAddress of the card on the node.
+	// +kubebuilder:validation:MaxLength=12
+	PCIAddress string `json:"pciAddress"`
 }
 
 // PhaseTransitionTimestamp says when a phase was entered.

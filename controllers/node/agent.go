@@ -103,7 +103,7 @@ func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceSta
 	out := slices.Clone(known)
 	bridged := map[string]bool{}
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
-		bridged[nic.Name] = nic.Bridge != nil
+		bridged[nic.Name] = nic.IsBridged() || nic.SRIOV != nil
 	}
 	told := map[string]bool{}
 	for _, i := range said {

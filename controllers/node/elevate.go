@@ -29,7 +29,7 @@ func processOf(object *v1.VirtualMachineInstance, launcher *sessions.Session) el
 
 // lockMemory lets the QEMU that the launcher will start lock all memory that the pod books, if the VMI says so.
 func (r *Reconciler) lockMemory(object *v1.VirtualMachineInstance, launcher *sessions.Session) error {
-	if !object.Spec.Domain.Memory.LocksMemory() || r.Kernel == nil {
+	if !object.Spec.Domain.LocksMemory() || r.Kernel == nil {
 		return nil
 	}
 	const emulation = true // of which the overhead is larger

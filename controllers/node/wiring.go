@@ -195,8 +195,8 @@ func (w *wiring) bring(kind qemuargs.InheritedKind, nic string, files []*os.File
 
 // plan is the network plan of an interface.
 func plan(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, facts netsetup.Facts) (*netsetup.Plan, error) {
-	if nic.Bridge != nil {
-		return netsetup.PlanBridge(facts, netsetup.Bridged{MAC: resolved.MAC, Queues: resolved.Queues, Beside: !vmi.Spec.OnPods(nic.Name)})
+	if nic.IsBridged() {
+		return netsetup.PlanBridge(facts, netsetup.Bridged{MAC: resolved.MAC, Queues: resolved.Queues, Beside: !vmi.Spec.OnPods(nic.Name), Managed: !nic.MayServe()})
 	}
 	binding := netsetup.Masquerade{Queues: resolved.Queues}
 	for _, n := range vmi.Spec.Networks {

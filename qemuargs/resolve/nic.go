@@ -124,10 +124,10 @@ func mac(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC, by entry) s
 		by.add("mac", ".macAddress", "")
 		return mac.String()
 	}
-	if nic.Bridge != nil && host.MAC != "" && vmi.Spec.OnPods(nic.Name) {
-		by.add("mac", ".macAddress .bridge spec.networks[*].multus.default host.nics[].mac", "the pod's own: with a bridge the pod network may let only that MAC pass")
+	if nic.IsBridged() && host.MAC != "" && vmi.Spec.OnPods(nic.Name) {
+		by.add("mac", ".macAddress .bridge .binding.name spec.networks[*].multus.default host.nics[].mac", "the pod's own: with a bridge the pod network may let only that MAC pass")
 		return host.MAC
 	}
-	by.add("mac", ".macAddress .bridge spec.networks[*].multus.default metadata.uid .name host.nics[].mac", "made of the object's UID and the interface's name, so that it stays the same")
+	by.add("mac", ".macAddress .bridge .binding.name spec.networks[*].multus.default metadata.uid .name host.nics[].mac", "made of the object's UID and the interface's name, so that it stays the same")
 	return v1.MAC(vmi.UID, nic.Name)
 }

@@ -84,7 +84,7 @@ func checkMAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, mac string) erro
 	if err != nil || len(address) != 6 || address[0]&1 != 0 {
 		return fmt.Errorf("the source's Machine has the hardware address %.32q for interface %q", mac, nic.Name)
 	}
-	if want := MAC(vmi, nic, NIC{}); mac != want && (nic.Bridge == nil || nic.MacAddress != "" || !vmi.Spec.OnPods(nic.Name)) {
+	if want := MAC(vmi, nic, NIC{}); mac != want && (!nic.IsBridged() || nic.MacAddress != "" || !vmi.Spec.OnPods(nic.Name)) {
 		return fmt.Errorf("the source's Machine has the hardware address %s for interface %q, and the spec %s", mac, nic.Name, want)
 	}
 	return nil
