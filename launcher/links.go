@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
@@ -43,6 +44,10 @@ func (l *launcher) setLink(ctx context.Context, m *link.Command) {
 		m.Answer(nil, errors.New("set-link: another link is being changed"))
 		return
 	}
+	if l.start.Machine.NICs[i].HostDevice != "" {
+		m.Answer(nil, fmt.Errorf("set-link: interface %q is a card of the node, whose link is the node's", request.NIC))
+		return
+	}
 	device, client := l.start.Machine.NICs[i].ID(), l.qmp
 	l.linking = true
 	l.operating++
@@ -76,6 +81,9 @@ func (l *launcher) settleLinks(ctx context.Context) {
 	client, nics := l.qmp, l.start.Machine.NICs
 	l.linking = true // nobody changes a link meanwhile
 	l.ask(ctx, operateTimeout, func(ctx context.Context) error {
+		if err := refreshLinks(ctx, client, nics); err != nil {
+			return err
+		}
 		for _, nic := range nics {
 			if err := client.SetLink(ctx, nic.ID(), !nic.Down); err != nil {
 				return err
@@ -86,4 +94,33 @@ func (l *launcher) settleLinks(ctx context.Context) {
 		l.linking = false
 		l.warn("settle the links of the guest that has come")(err)
 	})
+}
+
+// refreshTime is how long a link is down that is refreshed. The guest's driver reads the link's state when an interrupt comes,
+// and would see no change if the link were up again by then.
+const refreshTime = time.Second
+
+// refreshLinks takes down the links of which the Machine says so, and returns when the guest had the time to see that.
+func refreshLinks(ctx context.Context, client *qmp.Client, nics []qemuargs.NIC) error {
+	refreshed := false
+	for _, nic := range nics {
+		if !nic.RefreshLink || nic.Down {
+			continue
+		}
+		refreshed = true
+		if err := client.SetLink(ctx, nic.ID(), false); err != nil {
+			return err
+		}
+	}
+	if !refreshed {
+		return nil
+	}
+	seen := time.NewTimer(refreshTime)
+	defer seen.Stop()
+	select {
+	case <-seen.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

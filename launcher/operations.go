@@ -214,6 +214,9 @@ func (l *launcher) inspect(m *link.Command) (work, error) {
 	folders, cpus := l.Folders, l.ownCPUs
 	return func(context.Context) (answer, error) {
 		reply := folders.Inspect(request)
+		for _, nic := range request.Devices {
+			reply.Devices = append(reply.Devices, deviceFacts(os.Environ(), nic))
+		}
 		if request.CPUs {
 			own, err := cpus()
 			if err != nil {

@@ -49,6 +49,8 @@ func TestPlanBridgeGolden(t *testing.T) {
 		"bridge":         {podFacts(), Bridged{}},
 		"bridge-ptp":     {ptpFacts(), Bridged{Queues: 2}},
 		"bridge-calico":  {calicoFacts(), Bridged{MAC: "52:54:00:12:34:56"}},
+		"managed":        {dual, Bridged{Managed: true}},
+		"managed-beside": {Facts{Link: "pod37a8eec1ce1", MAC: "5a:11:22:33:44:55", MTU: 1500}, Bridged{Managed: true, Beside: true, MAC: "52:54:00:12:34:56"}},
 		"bridge-several": {dual, Bridged{MAC: "0E-58-0a-f4-00-05"}}, // the MAC that the pod interface would be given
 	} {
 		t.Run(name, func(t *testing.T) {

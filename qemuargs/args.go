@@ -98,7 +98,10 @@ func (m *Machine) Args() []Arg {
 	}
 	for _, nic := range m.NICs {
 		of := Part{Field: "nics", Name: nic.Name}
-		args = append(args, Arg{Flag: "-netdev", Value: nic.Netdev(files.tap(nic)), Of: of}, Arg{Flag: "-device", Value: nic.Device(), Of: of})
+		if nic.HostDevice == "" {
+			args = append(args, Arg{Flag: "-netdev", Value: nic.Netdev(files.tap(nic)), Of: of})
+		}
+		args = append(args, Arg{Flag: "-device", Value: nic.Device(), Of: of})
 	}
 	for _, d := range m.Disks {
 		args = append(args, d.args(files)...)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// NIC is a network card and what is behind it: a tap, or a network inside QEMU.
+// NIC is a network card and what is behind it: a tap, a network inside QEMU, or a card of the node.
 type NIC struct {
 	Name string `json:"name"`
 	// Driver is a QEMU network device such as virtio-net-pci-non-transitional.
@@ -30,6 +30,9 @@ type NIC struct {
 	// Down: the card's link is down. QEMU has no argument for it: virt-launcher says it by set_link
 	// before the guest runs, and whenever it changes.
 	Down bool `json:"down,omitempty"`
+	// RefreshLink: after a migration virt-launcher takes the card's link down for a moment, so that the guest asks the
+	// network for an address.
+	RefreshLink bool `json:"refreshLink,omitempty"`
 	// NoROM leaves out the card's own firmware also where the card is booted from: the machine's firmware drives the card.
 	NoROM bool `json:"noROM,omitempty"`
 	// BootIndex 0 means that the card is not booted from.
@@ -39,6 +42,9 @@ type NIC struct {
 	PCI       PCIAddress `json:"pci"`
 	// User is the network inside QEMU; nil with a tap.
 	User *UserNetwork `json:"user,omitempty"`
+	// HostDevice is the PCI address, on the node, of the card that the guest gets by VFIO, such as 0000:3b:02.1. The
+	// card has no tap and no queues of QEMU's, and MAC is what the network gave the card.
+	HostDevice string `json:"hostDevice,omitempty"`
 }
 
 // ID is the QEMU device id of the card.
@@ -108,8 +114,27 @@ type nicProps struct {
 	ROMFile         *string `json:"romfile,omitempty" from:"bootIndex,noROM" rule:"without a boot index no firmware of the card's own"`
 }
 
+// vfioProps are of a card of the node. QEMU opens the card's VFIO group by the address.
+type vfioProps struct {
+	Driver string `json:"driver" from:"driver"`
+	ID     string `json:"id" from:"name"`
+	pciPlace
+	Host      string  `json:"host" from:"hostDevice"`
+	BootIndex uint32  `json:"bootindex,omitempty" from:"bootIndex"`
+	ACPIIndex int     `json:"acpi-index,omitempty" from:"acpiIndex"`
+	ROMFile   *string `json:"romfile,omitempty" from:"bootIndex,noROM" rule:"without a boot index no firmware of the card's own"`
+}
+
 // Device is the -device of the card.
 func (n NIC) Device() any {
+	if n.HostDevice != "" {
+		p := vfioProps{Driver: n.Driver, ID: n.ID(), pciPlace: n.PCI.place(), Host: n.HostDevice, BootIndex: n.BootIndex, ACPIIndex: n.ACPIIndex}
+		if n.BootIndex == 0 || n.NoROM {
+			noROM := ""
+			p.ROMFile = &noROM
+		}
+		return p
+	}
 	p := nicProps{Driver: n.Driver, ID: n.ID(), pciPlace: n.PCI.place(), Netdev: n.netdevID(), MAC: n.MAC, BootIndex: n.BootIndex, ACPIIndex: n.ACPIIndex}
 	if n.BootIndex == 0 || n.NoROM {
 		noROM := "" // no option ROM, no wait for PXE
@@ -136,7 +161,7 @@ func (n NIC) IsVirtio() bool { return strings.HasPrefix(n.Driver, "virtio-net-pc
 
 // tapQueues is how many queues of a tap QEMU inherits for the card.
 func (n NIC) tapQueues() int {
-	if n.User != nil {
+	if n.User != nil || n.HostDevice != "" {
 		return 0
 	}
 	return n.Queues

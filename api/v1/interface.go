@@ -401,6 +401,9 @@ func validateInterface(nic *Interface, path *field.Path) field.ErrorList {
 	if nic.DHCPOptions != nil {
 		errs = append(errs, validateDHCP(nic.DHCPOptions, path.Child("dhcpOptions"))...)
 	}
+	if nic.Binding != nil && nic.Binding.Name == "" {
+		errs = append(errs, field.Required(path.Child("binding", "name"), "the name of a plugin of the KubeVirt object"))
+	}
 	if nic.DHCPOptions != nil && !nic.MayServe() {
 		errs = append(errs, field.Forbidden(path.Child("dhcpOptions"), "no DHCP server of the pod serves an interface with sriov or binding: the network's own server has to say the options"))
 	}

@@ -96,5 +96,5 @@ func (d *Devices) Transitional() bool {
 
 // Conventional says whether the interface's card is a conventional PCI device, which no root port takes.
 func (i *Interface) Conventional(transitional bool) bool {
-	return i.Model == "e1000" || i.Model == "rtl8139" || i.Model == "virtio" && transitional
+	return i.SRIOV == nil && (i.Model == "e1000" || i.Model == "rtl8139" || i.Model == "virtio" && transitional)
 }

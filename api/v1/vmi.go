@@ -463,6 +463,16 @@ func (s *VirtualMachineInstanceStatus) LauncherPodIPs(pod string) []string {
 	return nil
 }
 
+// LauncherDevices are the network cards of the node that a launcher pod got, as Multus says.
+func (s *VirtualMachineInstanceStatus) LauncherDevices(pod string) []NetworkDevice {
+	for _, p := range s.LauncherPods {
+		if p.Name == pod {
+			return p.Devices
+		}
+	}
+	return nil
+}
+
 // DefaultGracePeriodSeconds is the grace period of a VMI that names none.
 const DefaultGracePeriodSeconds int64 = 30
 

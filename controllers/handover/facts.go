@@ -23,6 +23,11 @@ func Inspection(vmi *v1.VirtualMachineInstance) control.InspectRequest {
 	}
 	request.ConfigVolumes = configVolumes(vmi)
 	request.CPUs = vmi.Spec.Domain.CPU.MapsNUMA()
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		if nic.SRIOV != nil {
+			request.Devices = append(request.Devices, nic.Name)
+		}
+	}
 	if k := vmi.KernelContainer(); k != nil {
 		request.Kernel = &control.KernelFiles{Kernel: k.KernelPath, Initrd: k.InitrdPath}
 	}

@@ -27,7 +27,7 @@ func processOf(object *v1.VirtualMachineInstance, launcher *sessions.Session) el
 	return elevate.Launcher{PID: launcher.PID, Pod: launcher.Pod, Pods: slices.Collect(maps.Keys(object.Status.ActivePods))}
 }
 
-// lockMemory lets the QEMU that the launcher will start lock all memory that the pod books, if the VMI says so.
+// lockMemory lets the QEMU that the launcher will start lock all memory that the pod books, if the VMI says so, or has a device of the node.
 func (r *Reconciler) lockMemory(object *v1.VirtualMachineInstance, launcher *sessions.Session) error {
 	if !object.Spec.Domain.LocksMemory() || r.Kernel == nil {
 		return nil
@@ -37,9 +37,14 @@ func (r *Reconciler) lockMemory(object *v1.VirtualMachineInstance, launcher *ses
 }
 
 // lockRefused are the errors of a VMI whose memory can never be locked here.
-func lockRefused(err error) field.ErrorList {
+func lockRefused(object *v1.VirtualMachineInstance, err error) field.ErrorList {
 	if !errors.Is(err, elevate.ErrRefused) {
 		return nil
+	}
+	for i, nic := range object.Spec.Domain.Devices.Interfaces {
+		if nic.SRIOV != nil && !object.Spec.Domain.Memory.LocksMemory() {
+			return field.ErrorList{field.Forbidden(interfacePath(i).Child("sriov"), err.Error())}
+		}
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "domain", "memory", "reservedOverhead", "memLock"), err.Error())}
 }

@@ -85,7 +85,7 @@ func TestLockMemory(t *testing.T) {
 	if want := fmt.Sprintf("[lock 42 launcher [p]: %d MiB]", 2048+64+2+3+16+160); fmt.Sprint(k.asked) != want {
 		t.Errorf("asked for %v, want %s", k.asked, want)
 	}
-	if errs := lockRefused(err); len(errs) != 1 || errs[0].Field != "spec.domain.memory.reservedOverhead.memLock" {
+	if errs := lockRefused(&v1.VirtualMachineInstance{}, err); len(errs) != 1 || errs[0].Field != "spec.domain.memory.reservedOverhead.memLock" {
 		t.Errorf("%v is for the user %v", err, errs)
 	}
 	if errs := lockRefused(errors.New("not yet")); errs != nil {

@@ -48,7 +48,7 @@ func linkState(launcher *sessions.Session, nic string) v1.InterfaceState {
 	}
 	i := slices.IndexFunc(m.NICs, func(n qemuargs.NIC) bool { return n.Name == nic })
 	switch {
-	case i < 0:
+	case i < 0 || m.NICs[i].HostDevice != "":
 		return ""
 	case m.NICs[i].Down:
 		return v1.LinkDown

@@ -160,12 +160,13 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 
 // sameAddresses refuses a pod whose addresses on a network beside the pod's own are not the guest's:
 // the guest keeps the addresses that it has, and the filter of this pod would hold it to the pod's.
-// Guests on networks with IPAM do not migrate (NotMigratable). But a NetworkAttachmentDefinition may
+// Guests on networks with IPAM do not migrate (NotMigratable), but where a plugin's migration says that the network moves the
+// addresses, or that the guest asks for others. But a NetworkAttachmentDefinition may
 // have changed since the guest started.
 func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Facts) error {
 	for _, s := range vmi.Status.Interfaces {
 		link, ok := links[s.Name]
-		if !ok || vmi.Spec.OnPods(s.Name) {
+		if !ok || vmi.Spec.OnPods(s.Name) || vmi.Status.BindingMigration(s.Name) != nil {
 			continue
 		}
 		for _, given := range netsetup.GuestAddresses(link) {

@@ -203,6 +203,9 @@ func linksOf(launcher *sessions.Session, object *v1.VirtualMachineInstance) (map
 	out := map[string]netsetup.Facts{}
 	var errs []error
 	for i, nic := range object.Spec.Domain.Devices.Interfaces {
+		if nic.SRIOV != nil {
+			continue
+		}
 		link := v1.PodLink
 		if !object.Spec.OnPods(nic.Name) {
 			link = object.Spec.Network(nic.Name).Link()
@@ -244,6 +247,9 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 		facts := network[nic.Name]
 		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic, facts.nic), IPs: facts.ips, PodInterfaceName: facts.link,
 			InfoSource: sources(false, facts.beside), QueueCount: int32(resolve.Queues(object, nic)), LinkState: facts.linkState}
+		if nic.SRIOV != nil { // its queues are the card's
+			s.InfoSource, s.QueueCount = sources(false, true), 0
+		}
 		if len(facts.ips) > 0 {
 			s.IP = facts.ips[0]
 		}

@@ -36,6 +36,11 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 			return r.reject(ctx, launcher, errs)
 		}
 	}
+	if vmi.Spec.Domain.Devices.HasSRIOV() {
+		if errs := lacking(launcher.Features, []string{control.FeatureSRIOV}); len(errs) > 0 {
+			return r.reject(ctx, launcher, errs)
+		}
+	}
 	host, err := r.host(ctx, vmi, launcher, links)
 	if errors.Is(err, errForeign) {
 		return r.reject(ctx, launcher, field.ErrorList{field.Forbidden(field.NewPath("spec", "architecture"), err.Error())})
@@ -61,7 +66,7 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return r.reject(ctx, launcher, errs)
 	}
 	if err := r.lockMemory(vmi, launcher); err != nil {
-		if errs := lockRefused(err); errs != nil {
+		if errs := lockRefused(vmi, err); errs != nil {
 			return r.reject(ctx, launcher, errs)
 		}
 		return err
@@ -141,7 +146,16 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		host.Claims[asked.Volume] = facts
 	}
 	for nic, link := range links {
-		host.NICs[nic] = nicFacts(link)
+		facts := nicFacts(link)
+		facts.RefreshLink = vmi.Status.RefreshesLink(nic) && len(control.Lacks(launcher.Features, []string{control.FeatureLinkRefresh})) == 0
+		host.NICs[nic] = facts
+	}
+	cards, err := handover.Devices(request, reply, vmi.Status.LauncherDevices(launcher.Pod.Name))
+	if err != nil {
+		return host, err
+	}
+	for nic, card := range cards {
+		host.NICs[nic] = resolve.NIC{Device: card}
 	}
 	return host, nil
 }

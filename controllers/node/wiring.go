@@ -69,6 +69,9 @@ func connections(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, fact
 	var out []connection
 	var errs field.ErrorList
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		if nic.SRIOV != nil {
+			continue // QEMU has the card itself
+		}
 		c := connection{name: nic.Name, nic: machine.NICs[i]}
 		var err error
 		if c.plan, err = plan(vmi, nic, c.nic, facts[nic.Name]); err == nil && c.plan.Serves() {

@@ -131,6 +131,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		observeFilesystems(&vmi.Status, pod, r.now())
 		observeMigratable(vmi, r.now())
 		observe(&vmi.Status, pod, r.now())
+		observeDevices(vmi, pod)
 		observeMemory(vmi, pod)
 		if stepErr == nil {
 			stepErr = r.explainScheduling(ctx, vmi)

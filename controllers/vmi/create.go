@@ -40,6 +40,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	if err != nil {
 		return nil, err
 	}
+	status.Bindings = cluster.Bindings(&vmi.Spec)
 	observeMigratable(vmi, r.now())
 	if missing != "" {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
@@ -66,6 +67,11 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	config, err := r.podConfig(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if config.Resources, err = r.cardResources(ctx, vmi); err != nil {
+		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
+		r.unsynchronized(vmi, v1.ReasonFailedCreate, err.Error())
 		return nil, err
 	}
 	pod := Pod(defaulted, config)

@@ -51,6 +51,8 @@ type PodConfig struct {
 	Emulation bool
 	// PostCopy lets the target pod of a migration that may go on by post-copy ask for FaultResource.
 	PostCopy bool
+	// Resources are those of the network cards of the node, by interface.
+	Resources map[string]string
 	// Unlabelled says that some node that takes guests does not tell which CPUs it can give. The labels of CPUs then choose no node.
 	Unlabelled bool
 	// TargetCPU are the labels that the node of a target pod must have so that it can give the guest the CPU that the guest has.
@@ -236,6 +238,7 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 			{Name: "overlays", MountPath: layout.OverlayDir},
 		},
 	}
+	c.Env = append(c.Env, resourceVariables(vmi, config)...)
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if !vmi.Spec.OnPods(nic.Name) {
 			continue

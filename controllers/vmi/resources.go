@@ -24,6 +24,7 @@ const (
 	overheadTPM       = 8 * mib   // swtpm with its libraries, and its state in memory
 	overheadIOThread  = 1 * mib   // a thread for disks, and its coroutines
 	overheadEmulation = 160 * mib // TCG's translation cache (tb-size=128) and its tables
+	overheadVFIO      = 16 * mib  // VFIO's tables of a device of the node, and beside it as much for each GiB as for page tables: the IOMMU's
 	overheadRun       = 8 * mib   // sockets, and small files in memory; part of overheadFixed
 	overheadSeed      = 1 * mib   // a cloud-init seed, in memory
 	overheadSecret    = 1 * mib   // data from a Secret in a seed
@@ -48,6 +49,9 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 	}
 	if domain.TPM() != nil {
 		total += overheadTPM
+	}
+	if domain.Devices.HasSRIOV() {
+		total += overheadVFIO + overheadPerGiB*((domain.Memory.Guest.Value()+gib-1)/gib)
 	}
 	total += overheadIOThread * ioThreads(domain)
 	if emulation {
@@ -155,6 +159,7 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 	}
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	r.Requests[SlotResource], r.Limits[SlotResource] = one, one
+	bookCards(r, vmi, config)
 	return r
 }
 

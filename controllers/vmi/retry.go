@@ -39,7 +39,7 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 		return datavolume.Pause(waited), nil
 	case errors.Is(err, errVanished), errors.Is(err, errContended):
 		return vanishedDelay, nil
-	case errors.Is(err, errNoState):
+	case errors.Is(err, errNoState), errors.Is(err, errNoResource):
 		return r.retryAfter(vmi, soonest), nil
 	}
 	if err == nil || !(isRefusal(err) || kit.PresetsUnread(err)) {

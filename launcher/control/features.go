@@ -50,12 +50,14 @@ const (
 	FeatureACPITables  = "acpi-tables"     // ACPI tables of Secrets
 	FeatureFileSystems = "virtiofs"        // file systems that programs in containers of their own serve
 	FeatureARM64       = "arm64"           // a guest of arm64, by QEMU's board virt
+	FeatureSRIOV       = "sriov"           // network cards of the node, of which the launcher tells the addresses
+	FeatureLinkRefresh = "link-refresh"    // a link that goes down and up after a migration
 )
 
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureStateCopy, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems, FeatureNUMA, FeatureARM64}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureStateCopy, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems, FeatureNUMA, FeatureARM64, FeatureSRIOV, FeatureLinkRefresh}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -124,6 +126,8 @@ func machineFeatures(m *qemuargs.Machine) []feature {
 		{FeatureARM64, m.Arch == qemuargs.ARM64},
 		{FeatureConfig, slices.ContainsFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Image.Packed > 0 })},
 		{FeatureFileSystems, len(m.FileSystems) > 0},
+		{FeatureSRIOV, slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.HostDevice != "" })},
+		{FeatureLinkRefresh, slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.RefreshLink })},
 		{FeatureDiskTuning, len(m.IOThreads) > 0 || m.Agent != nil && m.Agent.Transitional || slices.ContainsFunc(m.Disks, qemuargs.Disk.Tuned)},
 	}
 }

@@ -132,6 +132,8 @@ type InspectRequest struct {
 	Kernel *KernelFiles `json:"kernel,omitempty"`
 	// CPUs asks for the pod's CPUs.
 	CPUs bool `json:"cpus,omitempty"`
+	// Devices names the interfaces for which the pod has network cards of the node.
+	Devices []string `json:"devices,omitempty"`
 }
 
 // Claim names the volume of a disk on a PersistentVolumeClaim, or the folder of a
@@ -174,6 +176,8 @@ type InspectReply struct {
 	AIO qemuargs.AIOFacts `json:"aio,omitzero"`
 	// CPUNodes are the NUMA nodes of the CPUs that the launcher may run on, in the order in which the guest's CPUs get them.
 	CPUNodes []int `json:"cpuNodes,omitempty"`
+	// Devices has one entry per interface, in the request's order.
+	Devices []qemuargs.DeviceFacts `json:"devices,omitempty"`
 }
 
 // GraceRequest shortens the time from the power button to QEMU's end, also of a shutdown under

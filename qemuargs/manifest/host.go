@@ -153,8 +153,12 @@ func (h Host) Of(i Instance) resolve.Host {
 		}
 	}
 	host.Now, host.ZoneOffset = presetNow, zone.Offset(i.Spec.Domain.Timezone(), time.Unix(presetNow, 0))
-	for _, nic := range i.Spec.Domain.Devices.Interfaces {
-		host.NICs[nic.Name] = resolve.NIC{MTU: 1500}
+	for at, nic := range i.Spec.Domain.Devices.Interfaces {
+		facts := resolve.NIC{MTU: 1500}
+		if nic.SRIOV != nil {
+			facts = resolve.NIC{Device: fmt.Sprintf("0000:3b:%02x.0", at)}
+		}
+		host.NICs[nic.Name] = facts
 	}
 	return host
 }

@@ -65,4 +65,8 @@ type NIC struct {
 	MAC string `json:"mac,omitempty"`
 	// User is the network inside QEMU that stands for the pod's, where there is no pod.
 	User *qemuargs.UserNetwork `json:"user,omitempty"`
+	// Device is the PCI address, on the node, of the card that a guest with the binding sriov gets.
+	Device string `json:"device,omitempty"`
+	// RefreshLink: the interface's plugin says so (link-refresh).
+	RefreshLink bool `json:"refreshLink,omitempty"`
 }

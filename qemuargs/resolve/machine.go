@@ -62,6 +62,7 @@ func machine(vmi *v1.VirtualMachineInstance, host Host, why *Decisions) (*qemuar
 	// Interfaces first: guests name interfaces by slot, and a disk that is added later must not
 	// rename them.
 	m.NICs = nics(vmi, host, board, slots, why)
+	errs = append(errs, missingCards(vmi, host)...)
 	errs = append(errs, disks(vmi, host, m, slots, why)...)
 	fileSystems(&vmi.Spec, host, m, slots, why)
 	boot(devices, m.Disks, why)

@@ -1,8 +1,10 @@
 package resolve
 
 import (
+	"fmt"
 	"net"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -62,6 +64,15 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 			n.NoROM = true
 		}
 		by.add("user", "host.nics[].user", "a tap, unless the host has no pod")
+		if nic.Binding != nil && host.NICs[nic.Name].RefreshLink {
+			by.add("refreshLink", ".binding.name host.nics[].refreshLink", "the plugin's migration method is link-refresh")
+			n.RefreshLink = true
+		}
+		if nic.SRIOV != nil && n.User == nil {
+			by.add("driver", ".sriov", "VFIO gives the guest the card of the node")
+			by.add("hostDevice", ".sriov host.nics[].device", "the card that the device plugin gave the pod for the network")
+			n.Driver, n.HostDevice, n.MTU, n.Queues = "vfio-pci", host.NICs[nic.Name].Device, 0, 0
+		}
 		if n.IsVirtio() {
 			n.QueueSize = queueSize
 			by.add("queueSize", "", queueSizeRule)
@@ -91,6 +102,19 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 	return out
 }
 
+// missingCards are the errors of interfaces for which the pod has no card of the node.
+func missingCards(vmi *v1.VirtualMachineInstance, host Host) field.ErrorList {
+	var errs field.ErrorList
+	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		facts := host.NICs[nic.Name]
+		if nic.SRIOV != nil && facts.User == nil && !qemuargs.IsPCIAddress(facts.Device) {
+			errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("sriov"),
+				fmt.Sprintf("the pod has no network card of the node for it (%q): the resource of the NetworkAttachmentDefinition is to be one of cards, by the SR-IOV device plugin", facts.Device)))
+		}
+	}
+	return errs
+}
+
 // Queues is the number of an interface's queues.
 func Queues(vmi *v1.VirtualMachineInstance, nic v1.Interface) int {
 	return queues(vmi, nic, entry{})
@@ -98,14 +122,14 @@ func Queues(vmi *v1.VirtualMachineInstance, nic v1.Interface) int {
 
 func queues(vmi *v1.VirtualMachineInstance, nic v1.Interface, by entry) int {
 	domain := &vmi.Spec.Domain
-	if nic.Model != "virtio" || !ptr.Deref(domain.Devices.NetworkInterfaceMultiQueue, false) {
+	if nic.Model != "virtio" || nic.SRIOV != nil || !ptr.Deref(domain.Devices.NetworkInterfaceMultiQueue, false) {
 		by.add("queues", ".model spec.domain.devices.networkInterfaceMultiqueue", "one queue, unless a virtio card shall have more")
 		return 1
 	}
 	by.add("queues", interfaces+"[*].model spec.domain.devices.networkInterfaceMultiqueue "+vcpus, "one queue for each virtual CPU, 32 at most, and 96 of all virtio cards")
 	virtio := 0
 	for _, other := range domain.Devices.Interfaces {
-		if other.Model == "virtio" {
+		if other.Model == "virtio" && other.SRIOV == nil {
 			virtio++
 		}
 	}

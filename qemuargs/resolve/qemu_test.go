@@ -41,8 +41,8 @@ func TestGoldensStart(t *testing.T) {
 				continue
 			}
 			t.Run(filepath.Base(dir)+"/"+q.version, func(t *testing.T) {
-				if slices.ContainsFunc(machine.Disks, func(d qemuargs.Disk) bool { return d.Driver == qemuargs.SCSIBlock }) {
-					refusesDevice(t, q, machine)
+				if refusal := lacksDevice(machine); refusal != "" {
+					refusesDevice(t, q, machine, refusal)
 					return
 				}
 				said := startStopped(t, q, machine)
@@ -70,22 +70,35 @@ func TestMovedStarts(t *testing.T) {
 			continue
 		}
 		machine.MonitorObject = monitorObject(new.version, nil)
-		if slices.ContainsFunc(machine.Disks, func(d qemuargs.Disk) bool { return d.Driver == qemuargs.SCSIBlock }) {
+		if lacksDevice(machine) != "" {
 			continue // TestGoldensStart has why
 		}
 		t.Run(filepath.Base(dir), func(t *testing.T) { startStopped(t, new, machine) })
 	}
 }
 
-// refusesDevice: QEMU knows all of the machine's arguments, and then asks the device, which here is none that takes SCSI
-// commands.
-func refusesDevice(t *testing.T, q program, m *qemuargs.Machine) {
+// lacksDevice is a part of what QEMU says where the machine needs a device that there is not: a disk that takes SCSI commands, or a
+// network card of the node. It is empty for other machines.
+func lacksDevice(m *qemuargs.Machine) string {
+	if slices.ContainsFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Driver == qemuargs.SCSIBlock }) {
+		return "SG_IO"
+	}
+	for _, nic := range m.NICs {
+		if nic.HostDevice != "" {
+			return "vfio /sys/bus/pci/devices/" + nic.HostDevice + ": no such host device"
+		}
+	}
+	return ""
+}
+
+// refusesDevice: QEMU knows all of the machine's arguments, and then asks the device.
+func refusesDevice(t *testing.T, q program, m *qemuargs.Machine, refusal string) {
 	relocate(t, m)
 	_, files := inherited(t, m)
 	cmd := q.command(qemuargs.Strings(m.Args())...)
 	cmd.ExtraFiles = files
 	said, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(said), "SG_IO") {
+	if err == nil || !strings.Contains(string(said), refusal) {
 		t.Errorf("QEMU %s ended with %v: %s", q.version, err, said)
 	}
 }

@@ -42,7 +42,7 @@ func Replay(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.M
 	m.NICs = append([]qemuargs.NIC(nil), m.NICs...)
 	for i, nic := range interfaces {
 		n := &m.NICs[i]
-		if n.Name != nic.Name || n.Queues != Queues(vmi, nic) || n.User != nil {
+		if n.Name != nic.Name || n.Queues != Queues(vmi, nic) || n.User != nil || n.HostDevice != "" {
 			return nil, fmt.Errorf("the source's Machine has not the interface %q of the spec, with %d queues", nic.Name, Queues(vmi, nic))
 		}
 		if err := checkMAC(vmi, nic, n.MAC); err != nil {

@@ -38,6 +38,9 @@ func network(vmi *v1.VirtualMachineInstance, nic v1.Interface, forwards []qemuar
 func networkNotes(m *qemuargs.Machine, vmi *v1.VirtualMachineInstance) []string {
 	var out []string
 	for i, nic := range m.NICs {
+		if vmi.Spec.Domain.Devices.Interfaces[i].SRIOV != nil {
+			out = append(out, fmt.Sprintf("interface %s is a virtio card here, and no card of the node", nic.Name))
+		}
 		for _, f := range nic.User.Forwards {
 			out = append(out, fmt.Sprintf("%s port %d of %s leads to port %d of the guest", f.Protocol, f.Port, f.Address, f.GuestPort))
 		}

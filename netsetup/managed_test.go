@@ -1,0 +1,86 @@
+package netsetup
+
+import (
+	"strings"
+	"testing"
+)
+
+// newManaged has a guest whose network serves it. The guest has the address of the pod as if the network's server had given
+// it.
+func newManaged(t *testing.T) *pod {
+	t.Helper()
+	p := newBridged(t, networks()["bridge"], Bridged{Managed: true})
+	p.run(p.pod, nil, "ip", "addr", "add", "fd00:88::5/64", "dev", "eth0", "nodad")
+	p.replan(Bridged{Managed: true})
+	p.run(p.other, nil, "ip", "addr", "add", "fd00:88::6/64", "dev", "eth0", "nodad")
+	if err := Apply(p.pod, p.plan); err != nil {
+		t.Fatal(err)
+	}
+	queues, err := OpenTap(p.pod, p.plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.connectGuest(queues)
+	p.run(p.guest, nil, "ip", "link", "set", guestLink, "up", "address", p.guestMAC)
+	p.run(p.guest, nil, "ip", "addr", "add", p.podAddress()+"/24", "dev", guestLink)
+	p.run(p.guest, nil, "ip", "addr", "add", "fd00:88::5/64", "dev", guestLink, "nodad")
+	return p
+}
+
+// TestManagedGuest: the guest reaches its network by both families with the pod's addresses and MAC, its DHCP goes to the network,
+// and nothing of the pod speaks there. With others' addresses, as a router or a DHCP server the guest is not heard.
+func TestManagedGuest(t *testing.T) {
+	p := newManaged(t)
+	if p.plan.Serves() || p.plan.IPv6 != nil {
+		t.Fatalf("the pod serves the guest: %+v", p.plan)
+	}
+	own, other := p.podAddress(), p.addressOf(p.other)
+	p.serveTCP(p.other, ":8080")
+	p.serveTCP(p.pod, ":9092") // on the pod's address, which the guest has
+	p.reach(p.guest, other+":8080", own)
+	p.serveTCP6(p.other, "[fd00:88::6]:8081")
+	p.reach6(p.guest, "[fd00:88::6]:8081", "fd00:88::5")
+	heard := func(match string, attempt func()) bool { return p.seen(p.node, "cni0", match, attempt) }
+
+	if !heard("ether saddr "+p.guestMAC+" udp dport 67", func() {
+		p.try("busybox", "udhcpc", "-i", guestLink, "-n", "-q", "-t", "1", "-T", "1", "-s", "/bin/true")
+	}) {
+		t.Error("the guest's question for an address does not come to the network")
+	}
+	router := append([]byte{icmpRouterAdvertisement, 0, 0, 0, 64, 0, 0x07, 0x08}, make([]byte, 8)...)
+	mine := ""
+	for _, line := range strings.Split(p.run(p.guest, nil, "ip", "-6", "-o", "addr", "show", "dev", guestLink, "scope", "link"), "\n") {
+		if fields := strings.Fields(line); len(fields) > 3 {
+			mine, _, _ = strings.Cut(fields[3], "/")
+		}
+	}
+	if mine == "" {
+		t.Fatal("the guest has no link-local address")
+	}
+	if !heard("icmpv6 type nd-neighbor-advert", func() { p.sendICMP("fd00:88::5", "ff02::1", neighbour("fd00:88::5")) }) {
+		t.Error("the guest's own advertisement is not heard: this test proves nothing")
+	}
+	for name, attempt := range map[string]struct {
+		match string
+		send  func()
+	}{
+		"router advertisement":         {"icmpv6 type nd-router-advert", func() { p.sendICMP(mine, "ff02::1", router) }},
+		"another's advertisement":      {"icmpv6 type nd-neighbor-advert", func() { p.sendICMP(mine, "ff02::1", neighbour("fd00:88::6")) }},
+		"another IPv6 address":         {"ip6 saddr fd00:88::77", func() { p.sendICMP("fd00:88::77", "ff02::1", neighbour("fd00:88::5")) }},
+		"ARP of another address":       {"arp saddr ip 10.88.0.77", func() { p.sendARP(p.guestMAC, "10.88.0.77") }},
+		"ARP with another MAC":         {"arp saddr ether 52:54:00:00:00:99", func() { p.sendARP("52:54:00:00:00:99", own) }},
+		"a VLAN tag":                   {"ether type 8021q", func() { p.sendARP(p.guestMAC, own, 0x81, 0, 0, 5) }},
+		"an answer of a DHCP server":   {"udp dport 68", func() { p.try("sh", "-c", "echo x | busybox nc -u -w 1 "+other+" 68") }},
+		"an answer of a DHCPv6 server": {"udp dport 546", func() { p.try("sh", "-c", "echo x | busybox nc -u -w 1 fd00:88::6 546") }},
+	} {
+		if heard("ether saddr "+p.guestMAC+" "+attempt.match, attempt.send) {
+			t.Errorf("the network hears %s", name)
+		}
+	}
+	// The pod's own stack has the guest's address too, and hears nothing.
+	p.run(p.other, nil, "ip", "neigh", "replace", own, "lladdr", p.plan.Bridge.MAC, "dev", "eth0")
+	if p.passesInto(p.pod, "tcp dport 9092", func() { p.fail(p.other, own+":9092") }) {
+		t.Error("packets come to the pod's own stack")
+	}
+	p.checkStandIn()
+}
