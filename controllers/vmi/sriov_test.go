@@ -1,0 +1,85 @@
+package vmi
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+func sriovVMI() *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Name, vmi.Namespace, vmi.UID = "vm", "default", "u"
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("1Gi"))}
+	for _, name := range []string{"a", "b", "c"} {
+		vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces, v1.Interface{Name: name, SRIOV: &v1.InterfaceSRIOV{}})
+		vmi.Spec.Networks = append(vmi.Spec.Networks, v1.Network{Name: name, Multus: &v1.MultusNetwork{NetworkName: name}})
+	}
+	v1.Default(vmi)
+	return vmi
+}
+
+// TestPodOfSRIOV: the launcher's container asks for the cards, knows their resources, and books what VFIO needs.
+func TestPodOfSRIOV(t *testing.T) {
+	vmi := sriovVMI()
+	pod := Pod(vmi, PodConfig{Resources: map[string]string{"a": "r.example/fast", "b": "r.example/slow", "c": "r.example/fast"}})
+	c := pod.Spec.Containers[0]
+	for name, want := range map[corev1.ResourceName]int64{"r.example/fast": 2, "r.example/slow": 1, SlotResource: 1} {
+		for kind, list := range map[string]corev1.ResourceList{"requests": c.Resources.Requests, "limits": c.Resources.Limits} {
+			if got := list[name]; got.Value() != want {
+				t.Errorf("%s %s of %s, want %d", kind, got.String(), name, want)
+			}
+		}
+	}
+	want := []corev1.EnvVar{{Name: "KUBEVIRT_RESOURCE_NAME_a", Value: "r.example/fast"}, {Name: "KUBEVIRT_RESOURCE_NAME_b", Value: "r.example/slow"}, {Name: "KUBEVIRT_RESOURCE_NAME_c", Value: "r.example/fast"}}
+	if diff := cmp.Diff(want, c.Env); diff != "" {
+		t.Errorf("environment, -want +got:\n%s", diff)
+	}
+	plain := vmi.DeepCopy()
+	plain.Spec.Domain.Devices.Interfaces = nil
+	if got := Overhead(vmi, false) - Overhead(plain, false); got != 18*mib {
+		t.Errorf("the cards book %d bytes", got)
+	}
+}
+
+// TestWrongResource: a NetworkAttachmentDefinition, which may be a tenant's, names resources of device plugins only.
+func TestWrongResource(t *testing.T) {
+	for name, right := range map[string]bool{
+		"intel.com/fast": true, "my-corp.io/net_1": true, "": false, "cpu": false, "memory": false, "hugepages-2Mi": false, "requests.intel.com/fast": false,
+		"devices.kubevirt.io/vm": false, "kubevirt.io/vm": false, "kubernetes.io/x": false, "a.kubernetes.io/x": false, "intel.com/": false, "/x": false,
+		"a/b/c": false, "notkubevirt.io/x": true, strings.Repeat("a", 300) + "/x": false, "intel.com/x\n": false,
+	} {
+		if why := wrongResource(name); (why == "") != right {
+			t.Errorf("%.40q: %q", name, why)
+		}
+	}
+}
+
+// TestObserveDevices: Multus' words become the status, as far as they are addresses, and others' words harm nobody.
+func TestObserveDevices(t *testing.T) {
+	link := func(i int) string { return sriovVMI().Spec.Networks[i].Link() }
+	for name, tt := range map[string]struct {
+		said string
+		want []v1.NetworkDevice
+	}{
+		"nothing": {"", nil},
+		"no list": {`{"interface": 1}`, nil},
+		"two of three": {`[{"name":"x","interface":"eth0"},{"interface":"` + link(1) + `","device-info":{"type":"pci","version":"1.0.0","pci":{"pci-address":"0000:3B:02.1"}}},
+			{"interface":"` + link(0) + `","device-info":{"type":"pci","pci":{"pci-address":"0000:3b:0a.0"}}}]`,
+			[]v1.NetworkDevice{{Name: "a", PCIAddress: "0000:3b:0a.0"}, {Name: "b", PCIAddress: "0000:3b:02.1"}}},
+		"no address": {`[{"interface":"` + link(0) + `","device-info":{"pci":{"pci-address":"../../dev/vfio"}}}]`, nil},
+	} {
+		vmi, pod := sriovVMI(), &corev1.Pod{}
+		pod.Name, pod.Annotations = "p", map[string]string{networkStatusAnnotation: tt.said}
+		observePod(&vmi.Status, pod)
+		observeDevices(vmi, pod)
+		if diff := cmp.Diff(tt.want, vmi.Status.LauncherDevices("p")); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
