@@ -65,7 +65,7 @@ func TestSRIOVStays(t *testing.T) {
 // TestSupportedBindings: the KubeVirt object's status names the plugins only if interfaces with some are refused.
 func TestSupportedBindings(t *testing.T) {
 	for text, want := range map[string]int{
-		`{"x":{"domainAttachmentType":"managedTap","migration":{}}}`:                              0,
+		`{"x":{"domainAttachmentType":"managedTap","migration":{}}}`:                               0,
 		`{"x":{"domainAttachmentType":"managedTap"},"y":{"sidecarImage":"registry.example/y:v1"}}`: 1,
 	} {
 		spec := decodeJSON[KubeVirtSpec](t, `{"configuration":{"network":{"binding":`+text+`}}}`)
