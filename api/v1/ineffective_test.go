@@ -31,6 +31,7 @@ var effective = map[string]string{
 	"configuration.additionalGuestMemoryOverheadRatio":                                                     "controllers/vmi TestResourcesOfCluster",
 	"configuration.smbios":                                                                                 "controllers/handover TestConfigure",
 	"configuration.network.defaultNetworkInterface":                                                        "TestApplyClusterDefaults",
+	"configuration.network.binding":                                                                        "TestValidateForCluster",
 	"configuration.network.permitBridgeInterfaceOnPodNetwork":                                              "TestValidateForCluster",
 	"configuration.virtualMachineOptions.disableFreePageReporting":                                         "controllers/handover TestConfigure",
 	"configuration.virtualMachineOptions.disableSerialConsoleLog":                                          "TestApplyClusterDefaults",

@@ -43,6 +43,7 @@ var others = []string{
 	"configuration.architectureConfiguration.arm64.useEmulation", // ours
 	".status.conditions[].observedGeneration",                    // ours
 	"VirtualMachineInstance.status.launcherPods",                 // ours
+	"VirtualMachineInstance.status.bindings",                     // ours
 	"VirtualMachineInstance.status.launcherPod",                  // ours
 	"VirtualMachineInstance.status.interfaces[].ipam",            // ours
 	"VirtualMachineInstance.status.volumeStatus[].moves",         // ours

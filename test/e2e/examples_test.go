@@ -94,7 +94,7 @@ var examples = map[string]example{
 		disk, "networks: [{name: ptp, multus: {networkName: ptp-conf}}]"))},
 	"vmi-sriov": {exampleVMI("vmi-sriov", specOf(
 		`devices: {disks: [{name: containerdisk, disk: {bus: virtio}}], interfaces: [{name: default, masquerade: {}}, {name: sriov, sriov: {}}]}, memory: {guest: 128Mi}, resources: {}`,
-		disk, "networks: [{name: default, pod: {}}, {name: sriov, multus: {networkName: sriov/sriov-network}}]")), []string{"interfaces[1].sriov"}},
+		disk, "networks: [{name: default, pod: {}}, {name: sriov, multus: {networkName: sriov/sriov-network}}]")), nil},
 	"vmi-gpu": {exampleVMI("vmi-gpu", specOf(`devices: {disks: [{name: containerdisk, disk: {}}], gpus: [{name: gpu1, deviceName: nvidia.com/GPU}]}, memory: {guest: 1024M}`, disk)),
 		[]string{"devices.gpus"}},
 	"vmi-usb": {exampleVMI("vmi-usb", specOf(`devices: {disks: [{name: containerdisk, disk: {}}], hostDevices: [{name: node-usb, deviceName: kubevirt.io/storage}]}, memory: {guest: 128Mi}`, disk)),
