@@ -88,7 +88,7 @@ func TestLockMemory(t *testing.T) {
 	if errs := lockRefused(&v1.VirtualMachineInstance{}, err); len(errs) != 1 || errs[0].Field != "spec.domain.memory.reservedOverhead.memLock" {
 		t.Errorf("%v is for the user %v", err, errs)
 	}
-	if errs := lockRefused(errors.New("not yet")); errs != nil {
+	if errs := lockRefused(&v1.VirtualMachineInstance{}, errors.New("not yet")); errs != nil {
 		t.Errorf("an error that may pass: %v", errs)
 	}
 }
