@@ -169,7 +169,11 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, c connection, netns ns.
 // serve completes a start request with what the launcher tells the guest.
 func (w *wiring) serve(request *control.StartRequest) {
 	request.DHCP, request.IPv6 = w.leases, w.ipv6
-	request.Needs = request.NeededFeatures()
+	for _, need := range request.NeededFeatures() { // beside those that the migration needs
+		if !slices.Contains(request.Needs, need) {
+			request.Needs = append(request.Needs, need)
+		}
+	}
 }
 
 // withoutIPv6 takes IPv6 from the pod's own interface, for a launcher that knows nothing of it:
