@@ -341,11 +341,17 @@ func (r *Reconciler) arrive(ctx context.Context, w *work) (time.Duration, error)
 // source's memory and disks are still of one moment, and nothing is lost that would last. After post-copy the target's launcher must say that the
 // guest never ran: what it wrote to its memory there is not at the source.
 func (r *Reconciler) comesBack(ctx context.Context, w *work) bool {
-	if w.target == nil || !over(w.target) || w.state().PostCopy() && !neverRan(w.target) || w.vmi.SharesDisks() || len(w.vmi.Status.MigratedVolumes) > 0 && !neverRan(w.target) {
+	if w.target == nil || !over(w.target) || w.state().PostCopy() && !neverRan(w.target) || w.vmi.SharesDisks() || outlives(w.vmi) && !neverRan(w.target) {
 		return false
 	}
 	source, err := r.pod(ctx, w.vmi, w.state().SourcePod, false)
 	return err == nil && source != nil && !over(source) && source.DeletionTimestamp == nil
+}
+
+// outlives says whether the guest writes to something at the target that outlives it, beside shared disks: disks that are copied to other claims, or its
+// state on a claim. The source's TPM would go on in a folder that does not count any more.
+func outlives(vmi *v1.VirtualMachineInstance) bool {
+	return len(vmi.Status.MigratedVolumes) > 0 || vmi.Spec.StateClaim()
 }
 
 // neverRan says whether a target's launcher says that its guest never ran. A disk on a claim outlives the guest, and so does what the

@@ -288,3 +288,24 @@ func TestStateCountsTwice(t *testing.T) {
 		t.Errorf("%+v, want %q", now.Status.MigrationState, want)
 	}
 }
+
+// TestStateComesBack: a guest whose state is on a claim goes on at the source only if it surely never ran at the target: what it may have written there
+// to its variables and its TPM outlives it.
+func TestStateComesBack(t *testing.T) {
+	for _, mode := range []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany} {
+		for reason, back := range map[string]bool{"QEMUExited": false, "StartFailed": true, "NeverStarted": true} {
+			c := newCluster(t)
+			c.withState(mode, false)
+			m := c.migration("m", "a")
+			c.comes(m, v1.MigrationRunning)
+			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionTarget })
+			c.target(m, func(pod *corev1.Pod) {
+				pod.Status.Phase = corev1.PodFailed
+				pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"reason":"` + reason + `"}`}}}}
+			})
+			if _, vmi := c.steps(m); (vmi.Status.MigrationState.Decision == v1.DecisionSource) != back || !strings.Contains(c.states(), oldState) {
+				t.Errorf("%s, %s: decided for %s, claims %s", mode, reason, vmi.Status.MigrationState.Decision, c.states())
+			}
+		}
+	}
+}
