@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -19,6 +21,20 @@ import (
 type wanted struct {
 	phase      v1.VirtualMachineInstancePhase
 	conditions []string
+}
+
+// TestStartFailedOfDeleted: of a VMI that is deleted, virt-handler writes no complaint over virt-controller's.
+func TestStartFailedOfDeleted(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse, Reason: v1.ReasonSandboxStays}, metav1.Unix(1000, 0))
+	vmi.DeletionTimestamp = ptr.To(metav1.Unix(1000, 0))
+	for _, want := range []string{v1.ReasonSandboxStays, v1.ReasonStartFailed} {
+		startFailed(vmi, errors.New("no such link"), metav1.Unix(2000, 0))
+		if got := vmi.Status.Condition(v1.ConditionSynchronized); got == nil || got.Reason != want {
+			t.Errorf("%+v, want the reason %s", got, want)
+		}
+		vmi.DeletionTimestamp = nil
+	}
 }
 
 func TestReport(t *testing.T) {
@@ -33,6 +49,11 @@ func TestReport(t *testing.T) {
 		}
 		return s
 	}
+	complains := func(reason string) v1.VirtualMachineInstanceStatus {
+		s := status(v1.Scheduled)
+		s.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse, Reason: reason}, then)
+		return s
+	}
 	started := func(s control.State, m *qemuargs.Machine) control.StateReport {
 		return control.StateReport{State: s, Machine: m, StartedAt: &startedAt}
 	}
@@ -45,7 +66,8 @@ func TestReport(t *testing.T) {
 		{"waiting says nothing", status(v1.Scheduled), control.StateReport{State: control.StateWaiting}, wanted{v1.Scheduled, nil}},
 		{"preparing says nothing", status(v1.Scheduled, v1.ConditionReady), control.StateReport{State: control.StatePreparing}, wanted{v1.Scheduled, []string{"Ready=True/Old"}}},
 		{"a machine that has not run yet", status(v1.Scheduled), control.StateReport{State: control.StatePreparing, Machine: kvm}, wanted{v1.Scheduled, nil}},
-		{"running", status(v1.Scheduled, v1.ConditionSynchronized), started(control.StateRunning, kvm), wanted{v1.Running, []string{"Ready=True/GuestRunning"}}},
+		{"running", complains(v1.ReasonStartFailed), started(control.StateRunning, kvm), wanted{v1.Running, []string{"Ready=True/GuestRunning"}}},
+		{"virt-controller's complaint stays", complains(v1.ReasonSandboxStays), started(control.StateRunning, kvm), wanted{v1.Running, []string{"Synchronized=False/FailedKillPod", "Ready=True/GuestRunning"}}},
 		{"running, Scheduled was missed", status(v1.Scheduling), started(control.StateRunning, kvm), wanted{v1.Running, []string{"Ready=True/GuestRunning"}}},
 		{"emulated", status(v1.Scheduled), started(control.StateRunning, tcg), wanted{v1.Running, []string{string(v1.ConditionSoftwareEmulation) + "=True/TCG", "Ready=True/GuestRunning"}}},
 		{"paused", status(v1.Running, v1.ConditionReady), started(control.StatePaused, kvm), wanted{v1.Running, []string{"Ready=False/GuestNotRunning", "Paused=True/Paused"}}},
