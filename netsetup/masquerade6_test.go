@@ -461,8 +461,9 @@ func TestHostileGuestByIPv6(t *testing.T) {
 	if after := p.run(p.pod, nil, "ip", "-6", "route"); after != before {
 		t.Errorf("routes before:\n%s\nafter:\n%s", before, after)
 	}
-	// As the router's neighbour, and as others'. The guest's kernel meanwhile may answer the router, which it does not by multicast.
+	// As the router's neighbour, and as others'.
 	for _, target := range []string{router6, gateway6, podIP6, otherIP6} {
+		// The guest's kernel may answer the pod's meanwhile, and not to everybody.
 		p.dropped("ip6 daddr ff02::1 icmpv6 type nd-neighbor-advert", func() { p.sendICMP(linkLocal, "ff02::1", neighbour(target)) })
 	}
 	if !p.passes6(p.pod, "input", "icmpv6 type nd-neighbor-advert", func() { p.sendICMP(guestIP6, router6, neighbour(guestIP6)) }) {
