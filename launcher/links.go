@@ -81,15 +81,14 @@ func (l *launcher) settleLinks(ctx context.Context) {
 	client, nics := l.qmp, l.start.Machine.NICs
 	l.linking = true // nobody changes a link meanwhile
 	l.ask(ctx, operateTimeout, func(ctx context.Context) error {
-		if err := refreshLinks(ctx, client, nics); err != nil {
-			return err
-		}
+		// Links that were taken down come up again also if another one could not be taken down.
+		errs := []error{refreshLinks(ctx, client, nics)}
 		for _, nic := range nics {
-			if err := client.SetLink(ctx, nic.ID(), !nic.Down); err != nil {
-				return err
+			if nic.HostDevice == "" {
+				errs = append(errs, client.SetLink(ctx, nic.ID(), !nic.Down))
 			}
 		}
-		return nil
+		return errors.Join(errs...)
 	}, func(err error) {
 		l.linking = false
 		l.warn("settle the links of the guest that has come")(err)

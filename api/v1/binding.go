@@ -84,8 +84,8 @@ func (p *InterfaceBindingPlugin) why() string {
 	return ""
 }
 
-// validateBindings refuses plugins that the cluster's configuration does not register, or that are not supported.
-func validateBindings(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
+// ValidateBindings refuses plugins that the cluster's configuration does not register, or that are not supported.
+func ValidateBindings(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.Binding == nil {

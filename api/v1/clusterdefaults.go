@@ -230,7 +230,7 @@ func wantsInterface(spec *VirtualMachineInstanceSpec) bool {
 // ValidateForCluster returns what the cluster's configuration does not permit
 // of a defaulted VMI, with exact paths. It adds to Validate.
 func ValidateForCluster(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
-	return slices.Concat(ValidateHostDisks(vmi, config), validateMachines(vmi, config), validateBridges(vmi, config), validateBindings(vmi, config))
+	return slices.Concat(ValidateHostDisks(vmi, config), validateMachines(vmi, config), validateBridges(vmi, config), ValidateBindings(vmi, config))
 }
 
 // validateMachines refuses a machine type that no pattern of emulatedMachines matches.

@@ -37,6 +37,9 @@ func TestSetLinks(t *testing.T) {
 	const ownDown, lanUp = `set-link {"nic":"own","down":true}`, `set-link {"nic":"lan"}`
 	steps("as it is", "", v1.LinkDown, machine("lan"), 0)
 	steps("both", v1.LinkDown, v1.LinkUp, machine("lan"), 0, ownDown, lanUp)
+	card := machine("lan")
+	card.NICs[0].HostDevice = "0000:3b:02.1"
+	steps("a card of the node", v1.LinkDown, v1.LinkUp, card, 0, lanUp)
 	steps("a Machine without the cards", v1.LinkDown, "", &qemuargs.Machine{}, 0)
 	if is, no := linkState(s, "own"), linkState(s, "none"); is != "" || no != "" {
 		t.Errorf("states %q and %q", is, no)

@@ -42,8 +42,8 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		}
 	}
 	host, err := r.host(ctx, vmi, launcher, links)
-	if errors.Is(err, errForeign) {
-		return r.reject(ctx, launcher, field.ErrorList{field.Forbidden(field.NewPath("spec", "architecture"), err.Error())})
+	if errs := hopeless(vmi, launcher, err); errs != nil {
+		return r.reject(ctx, launcher, errs)
 	}
 	if err != nil {
 		return err
@@ -158,6 +158,21 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		host.NICs[nic] = resolve.NIC{Device: card}
 	}
 	return host, nil
+}
+
+// hopeless are the errors of a host that no later attempt mends. Which network card of the node is for which interface is
+// not known before virt-controller has copied what Multus says. Multus says that before the kubelet knows the addresses of the
+// pod, so whoever has the addresses has all that Multus said.
+func hopeless(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, err error) field.ErrorList {
+	switch {
+	case errors.Is(err, errForeign):
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "architecture"), err.Error())}
+	case errors.Is(err, handover.ErrDeviceUnknown):
+		if addresses, foreign := vouchedFor(launcher, vmi); foreign == nil && len(addresses) > 0 {
+			return field.ErrorList{field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces"), err.Error())}
+		}
+	}
+	return nil
 }
 
 // errForeign means that a node runs no guests of an architecture.

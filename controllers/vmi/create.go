@@ -3,6 +3,7 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,9 +60,9 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
-	// Checked again: a host disk may have been permitted when the VMI came, and not be so any
-	// more.
-	if errs := append(v1.ValidateHostDisks(vmi, cluster), v1.ValidateFilesystemClaims(defaulted)...); len(errs) > 0 {
+	// Checked again: a host disk may have been permitted, and a plugin of an interface registered, when the VMI came, and
+	// not be so any more.
+	if errs := slices.Concat(v1.ValidateHostDisks(vmi, cluster), v1.ValidateBindings(vmi, cluster), v1.ValidateFilesystemClaims(defaulted)); len(errs) > 0 {
 		r.refuse(vmi, v1.ReasonInvalidSpec, errs.ToAggregate().Error())
 		return nil, nil
 	}

@@ -53,6 +53,9 @@ func (r *Reconciler) cardResources(ctx context.Context, vmi *v1.VirtualMachineIn
 			return nil, fmt.Errorf("get NetworkAttachmentDefinition %s/%s: %w", namespace, name, err)
 		}
 		if why := wrongResource(definition.Annotations[resourceAnnotation]); why != "" {
+			if namespace != vmi.Namespace {
+				why = "names no resource of a device plugin" // what it says may not be for this namespace to read
+			}
 			return nil, fmt.Errorf("%w: the annotation %s of the NetworkAttachmentDefinition %s/%s of network %q %s", errNoResource, resourceAnnotation, namespace, name, nic.Name, why)
 		}
 		out[nic.Name] = definition.Annotations[resourceAnnotation]

@@ -83,3 +83,30 @@ func TestObserveDevices(t *testing.T) {
 		}
 	}
 }
+
+// TestBindingTakenBack: an interface whose plugin an administrator takes back, or gives a sidecar, before the VMI has a pod gets none.
+func TestBindingTakenBack(t *testing.T) {
+	for config, permitted := range map[string]bool{
+		`{"network":{"binding":{"x":{"domainAttachmentType":"managedTap"}}}}`:                                       true,
+		`{"network":{"binding":{"x":{"domainAttachmentType":"managedTap","sidecarImage":"registry.example/x:1"}}}}`: false,
+		`{}`: false,
+	} {
+		c := configured(t, config)
+		vmi := c.get()
+		vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Binding: &v1.PluginBinding{Name: "x"}}}
+		vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
+		if err := c.client.Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		vmi.Status.Phase = v1.Pending // it was admitted with another configuration
+		if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.status(); strings.HasPrefix(got, "Failed  InvalidSpec") == permitted || c.pods() != map[bool]int{true: 1}[permitted] {
+			t.Errorf("%s: %s, %d pods", config, got, c.pods())
+		}
+	}
+}

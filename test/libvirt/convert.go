@@ -183,6 +183,14 @@ func devices(m *qemuargs.Machine, emulator string) (Devices, error) {
 		d.Filesystems = append(d.Filesystems, filesystem(f))
 	}
 	for i, nic := range m.NICs {
+		if nic.HostDevice != "" {
+			out, err := hostDeviceOf(nic)
+			if err != nil {
+				return d, err
+			}
+			d.HostDevices = append(d.HostDevices, out)
+			continue
+		}
 		d.Interfaces = append(d.Interfaces, interfaceOf(nic, fmt.Sprintf("tap%d", i)))
 	}
 	if m.Serial != nil {
@@ -411,6 +419,25 @@ func interfaceOf(n qemuargs.NIC, tap string) Interface {
 		out.ROM = &ROM{"no"}
 	}
 	return out
+}
+
+// hostDeviceOf is a network card of the node. KubeVirt describes such a card as any device of the node, without its MAC.
+func hostDeviceOf(n qemuargs.NIC) (HostDevice, error) {
+	place := strings.FieldsFunc(n.HostDevice, func(r rune) bool { return r == ':' || r == '.' })
+	if len(place) != 4 {
+		return HostDevice{}, fmt.Errorf("read the place of interface %q on the node: %q is no PCI address", n.Name, n.HostDevice)
+	}
+	out := HostDevice{Mode: "subsystem", Type: "pci", Managed: "no", Alias: alias(n.Name), Address: pci(&n.PCI),
+		Source: HostSource{HostAddress{Domain: "0x" + place[0], Bus: "0x" + place[1], Slot: "0x" + place[2], Function: "0x" + place[3]}}}
+	if n.ACPIIndex > 0 {
+		out.ACPI = &ACPIIndex{n.ACPIIndex}
+	}
+	if n.BootIndex > 0 {
+		out.Boot = &Boot{n.BootIndex}
+	} else {
+		out.ROM = &ROM{"no"}
+	}
+	return out, nil
 }
 
 func inputOf(in qemuargs.Input) Input {

@@ -213,6 +213,7 @@ type Devices struct {
 	Disks       []Disk       `xml:"disk"`
 	Controllers []Controller `xml:"controller"`
 	Interfaces  []Interface  `xml:"interface"`
+	HostDevices []HostDevice `xml:"hostdev"`
 	Serials     []Serial     `xml:"serial"`
 	Channels    []Channel    `xml:"channel"`
 	Inputs      []Input      `xml:"input"`
@@ -361,6 +362,32 @@ type Interface struct {
 	ACPI    *ACPIIndex       `xml:"acpi"`
 	Alias   Alias            `xml:"alias"`
 	Address *Address         `xml:"address"`
+}
+
+// HostDevice is a device of the node, which VFIO gives to the guest.
+type HostDevice struct {
+	Mode    string     `xml:"mode,attr"`
+	Type    string     `xml:"type,attr"`
+	Managed string     `xml:"managed,attr"`
+	Source  HostSource `xml:"source"`
+	Boot    *Boot      `xml:"boot"`
+	ROM     *ROM       `xml:"rom"`
+	ACPI    *ACPIIndex `xml:"acpi"`
+	Alias   Alias      `xml:"alias"`
+	Address *Address   `xml:"address"`
+}
+
+// HostSource is the place of a device on the node.
+type HostSource struct {
+	Address HostAddress `xml:"address"`
+}
+
+// HostAddress is a PCI address on the node.
+type HostAddress struct {
+	Domain   string `xml:"domain,attr"`
+	Bus      string `xml:"bus,attr"`
+	Slot     string `xml:"slot,attr"`
+	Function string `xml:"function,attr"`
 }
 
 // ACPIIndex is the number of a card.

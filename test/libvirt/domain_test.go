@@ -13,7 +13,7 @@ import (
 )
 
 // shown are the domains that testdata shows.
-var shown = []string{"arm64-graphics-tcg", "cdrom-scsi-tcg", "graphics-tcg", "interface-multiqueue-kvm", "timer-pit-delay-kvm", "volume-claim-block-kvm", "volume-no-direct-tcg"}
+var shown = []string{"arm64-graphics-tcg", "cdrom-scsi-tcg", "graphics-tcg", "interface-multiqueue-kvm", "interface-sriov-place-tcg", "timer-pit-delay-kvm", "volume-claim-block-kvm", "volume-no-direct-tcg"}
 
 // TestDomains: each VMI of the catalogue can be described to libvirt.
 func TestDomains(t *testing.T) {
