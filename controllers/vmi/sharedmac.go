@@ -101,7 +101,7 @@ func (r *Reconciler) observeSharedMAC(ctx context.Context, vmi *v1.VirtualMachin
 		said = append(said[:maxNamed], fmt.Sprintf("%d networks more", more))
 	}
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSharedMAC, Status: metav1.ConditionTrue, Reason: v1.ReasonMACInUse,
-		Message: "the guests may lose each other's packets: give one of them another macAddress. " + strings.Join(said, "; ")}, r.now())
+		Message: "the guests may lose each other's packets until one of them has another macAddress: " + strings.Join(said, "; ")}, r.now())
 	return nil
 }
 

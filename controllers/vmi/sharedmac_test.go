@@ -58,7 +58,7 @@ func TestSharedMAC(t *testing.T) {
 			t.Errorf("condition %+v, want %q", got, want)
 		}
 	}
-	says(`the guests may lose each other's packets: give one of them another macAddress. network "lan" (tenant/lan): VMI "three" and 1 more have the MAC 02:00:00:00:00:01 too`)
+	says(`the guests may lose each other's packets until one of them has another macAddress: network "lan" (tenant/lan): VMI "three" and 1 more have the MAC 02:00:00:00:00:01 too`)
 	var again []string
 	for _, request := range r.sharersOfMAC(context.Background(), one) {
 		again = append(again, request.String())
