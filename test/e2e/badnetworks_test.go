@@ -344,10 +344,11 @@ func (l lan) awaitRunsAfter(m vm, before types.UID, anew bool) {
 	}
 }
 
-// reaches wants the guest to answer on the network at its address, or at the one that the LAN's DHCP server has given to it.
+// reaches wants the guest to answer on the network at its address, or at the one that the LAN's DHCP server has given to it. All guests of
+// the test boot at once, and are emulated.
 func (l lan) reaches(m vm, nic, address string) {
 	m.t.Helper()
-	err := poll(8*time.Minute, func() (err error) {
+	err := poll(15*time.Minute, func() (err error) {
 		to := address
 		if to == "" {
 			if to, err = l.lease(nicOf(m.get(), nic).MAC); err != nil {
