@@ -42,8 +42,7 @@ const ManagedTap DomainAttachmentType = "managedTap"
 
 // InterfaceBindingMigration is how guests with a plugin migrate.
 type InterfaceBindingMigration struct {
-	// Method link-refresh: after the migration the card's link goes down and up, so that the guest asks the network for
-	// an address.
+	// Method link-refresh: the card's link goes down and up after a migration.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Method BindingMigrationMethod `json:"method,omitempty"`
@@ -55,12 +54,12 @@ type BindingMigrationMethod string
 // LinkRefresh takes the card's link down and up after a migration.
 const LinkRefresh BindingMigrationMethod = "link-refresh"
 
-// InterfaceBinding is what the KubeVirt object said of an interface's plugin when the guest was started.
+// InterfaceBinding is an interface's plugin.
 type InterfaceBinding struct {
 	// Name of the interface.
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// Migration of the plugin. Without it the guest stays on its node, if the network gave the guest's address.
+	// Migration of the plugin.
 	// +optional
 	Migration *InterfaceBindingMigration `json:"migration,omitempty"`
 }

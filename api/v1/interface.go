@@ -58,17 +58,14 @@ type Interface struct {
 	// +optional
 	Masquerade *InterfaceMasquerade `json:"masquerade,omitempty"`
 
-	// SRIOV: the guest gets a network card of the node (a virtual function), by VFIO, on a network of Multus whose
-	// NetworkAttachmentDefinition names the resource of the node's device plugin. Such a guest does not migrate.
+	// SRIOV: the guest gets a network card of the node by VFIO, and does not migrate.
 	// +optional
 	SRIOV *InterfaceSRIOV `json:"sriov,omitempty"`
 	// PasstBinding is refused: not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"
 	PasstBinding *Unsupported `json:"passtBinding,omitempty" later:"passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"`
-	// Binding is a plugin of the KubeVirt object (configuration.network.binding). Plugins with
-	// domainAttachmentType managedTap and no program of their own are supported: the guest is on the network
-	// as with bridge, and the network itself gives it an address.
+	// Binding by a plugin of the KubeVirt object, of domainAttachmentType managedTap.
 	// +optional
 	Binding *PluginBinding `json:"binding,omitempty"`
 	// Slirp is never supported: KubeVirt refuses this binding, too.
@@ -124,7 +121,7 @@ type InterfaceSRIOV struct{}
 
 // PluginBinding is a binding that the KubeVirt object registers.
 type PluginBinding struct {
-	// Name of the plugin, as in configuration.network.binding of the KubeVirt object.
+	// Name of the plugin in configuration.network.binding.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`

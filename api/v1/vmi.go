@@ -259,11 +259,9 @@ type VirtualMachineInstanceStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	LauncherPods []LauncherPod `json:"launcherPods,omitempty"`
-	// Bindings are what the KubeVirt object said of the interfaces' plugins when the guest was started. KubeVirt has no
-	// such field.
+	// Bindings: the plugins of interfaces when the guest was started; not KubeVirt's.
 	// +optional
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=31
 	Bindings []InterfaceBinding `json:"bindings,omitempty"`
 	// LauncherPod is the name of the launcher pod that has the guest, once the guest has moved. Empty: the
@@ -332,23 +330,16 @@ type LauncherPod struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	IPs []string `json:"ips,omitempty"`
-	// Devices are the network cards of the node that the pod got for the interfaces with sriov, as Multus says.
+	// Devices are the node's PCI addresses of interfaces with sriov, as Multus says.
 	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=31
-	Devices []NetworkDevice `json:"devices,omitempty"`
+	// +kubebuilder:validation:MaxProperties=31
+	Devices map[string]PCIAddress `json:"devices,omitempty"`
 }
 
-// NetworkDevice is a network card of the node that is on the network of an interface.
-type NetworkDevice struct {
-	// Name of the interface.
-	// +kubebuilder:validation:MaxLength=63
-	Name string `json:"name"`
-	// PCIAddress of the card on the node.
-	// +kubebuilder:validation:MaxLength=12
-	PCIAddress string `json:"pciAddress"`
-}
+// PCIAddress is the place of a device on the node, such as 0000:3b:02.1.
+//
+// +kubebuilder:validation:MaxLength=12
+type PCIAddress string
 
 // PhaseTransitionTimestamp says when a phase was entered.
 type PhaseTransitionTimestamp struct {
@@ -463,8 +454,8 @@ func (s *VirtualMachineInstanceStatus) LauncherPodIPs(pod string) []string {
 	return nil
 }
 
-// LauncherDevices are the network cards of the node that a launcher pod got, as Multus says.
-func (s *VirtualMachineInstanceStatus) LauncherDevices(pod string) []NetworkDevice {
+// LauncherDevices are the network cards of the node that a launcher pod got, by interface, as Multus says.
+func (s *VirtualMachineInstanceStatus) LauncherDevices(pod string) map[string]PCIAddress {
 	for _, p := range s.LauncherPods {
 		if p.Name == pod {
 			return p.Devices

@@ -19,7 +19,7 @@ const maxDevices = 32
 // Devices says which network card of the node each interface with sriov gets, by interface. A launcher says which cards
 // its pod has of each resource. told is what Multus said of the pod. Both may be a tenant's words: QEMU can open none but the
 // cards that the device plugin gave its pod. An interface is left out for which the pod has no card.
-func Devices(asked control.InspectRequest, reply control.InspectReply, told []v1.NetworkDevice) (map[string]string, error) {
+func Devices(asked control.InspectRequest, reply control.InspectReply, told map[string]v1.PCIAddress) (map[string]string, error) {
 	if len(reply.Devices) != len(asked.Devices) {
 		return nil, fmt.Errorf("inspect network cards: %w: asked about %d, got %d", control.ErrProtocol, len(asked.Devices), len(reply.Devices))
 	}
@@ -48,13 +48,13 @@ func Devices(asked control.InspectRequest, reply control.InspectReply, told []v1
 }
 
 // deviceOf is the card of an interface. shares is how many interfaces have cards of the same resource.
-func deviceOf(nic string, facts qemuargs.DeviceFacts, shares int, told []v1.NetworkDevice) (string, error) {
-	at := slices.IndexFunc(told, func(d v1.NetworkDevice) bool { return d.Name == nic })
+func deviceOf(nic string, facts qemuargs.DeviceFacts, shares int, told map[string]v1.PCIAddress) (string, error) {
+	said, known := told[nic]
 	switch {
-	case at >= 0 && slices.Contains(facts.Addresses, told[at].PCIAddress):
-		return told[at].PCIAddress, nil
-	case at >= 0:
-		return "", fmt.Errorf("%w: Multus says that interface %q has %s, which is none of the pod's %v of %.317q", ErrDeviceUnknown, nic, told[at].PCIAddress, facts.Addresses, facts.Resource)
+	case slices.Contains(facts.Addresses, string(said)):
+		return string(said), nil
+	case known:
+		return "", fmt.Errorf("%w: Multus says that interface %q has %s, which is none of the pod's %v of %.317q", ErrDeviceUnknown, nic, said, facts.Addresses, facts.Resource)
 	case shares == 1 && len(facts.Addresses) == 1:
 		return facts.Addresses[0], nil
 	}

@@ -122,6 +122,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if err != nil {
 			return ctrl.Result{}, err
 		}
+		if !reported(&before.Status) { // what was noted before the pod was made may not have been written
+			cluster, err := r.cluster(ctx)
+			if err != nil {
+				return ctrl.Result{}, err
+			}
+			observeBindings(vmi, cluster)
+		}
 		if _, stepErr = r.observeVolumes(ctx, vmi); stepErr == nil {
 			stepErr = r.observeState(ctx, vmi, pod)
 		}

@@ -41,7 +41,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	if err != nil {
 		return nil, err
 	}
-	status.Bindings = cluster.Bindings(&vmi.Spec)
+	observeBindings(vmi, cluster)
 	observeMigratable(vmi, r.now())
 	if missing != "" {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())

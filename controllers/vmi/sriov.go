@@ -123,7 +123,7 @@ func observeDevices(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) {
 	if json.Unmarshal([]byte(pod.Annotations[networkStatusAnnotation]), &said) != nil {
 		said = nil // not written yet, or not Multus' words
 	}
-	var devices []v1.NetworkDevice
+	var devices map[string]v1.PCIAddress
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		network := vmi.Spec.Network(nic.Name)
 		if nic.SRIOV == nil || network == nil {
@@ -134,7 +134,10 @@ func observeDevices(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) {
 			continue
 		}
 		if address := strings.ToLower(said[i].DeviceInfo.PCI.Address); qemuargs.IsPCIAddress(address) {
-			devices = append(devices, v1.NetworkDevice{Name: nic.Name, PCIAddress: address})
+			if devices == nil {
+				devices = map[string]v1.PCIAddress{}
+			}
+			devices[nic.Name] = v1.PCIAddress(address)
 		}
 	}
 	vmi.Status.LauncherPods[at].Devices = devices

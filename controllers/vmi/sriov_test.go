@@ -1,13 +1,19 @@
 package vmi
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -65,13 +71,13 @@ func TestObserveDevices(t *testing.T) {
 	link := func(i int) string { return sriovVMI().Spec.Networks[i].Link() }
 	for name, tt := range map[string]struct {
 		said string
-		want []v1.NetworkDevice
+		want map[string]v1.PCIAddress
 	}{
 		"nothing": {"", nil},
 		"no list": {`{"interface": 1}`, nil},
 		"two of three": {`[{"name":"x","interface":"eth0"},{"interface":"` + link(1) + `","device-info":{"type":"pci","version":"1.0.0","pci":{"pci-address":"0000:3B:02.1"}}},
 			{"interface":"` + link(0) + `","device-info":{"type":"pci","pci":{"pci-address":"0000:3b:0a.0"}}}]`,
-			[]v1.NetworkDevice{{Name: "a", PCIAddress: "0000:3b:0a.0"}, {Name: "b", PCIAddress: "0000:3b:02.1"}}},
+			map[string]v1.PCIAddress{"a": "0000:3b:0a.0", "b": "0000:3b:02.1"}},
 		"no address": {`[{"interface":"` + link(0) + `","device-info":{"pci":{"pci-address":"../../dev/vfio"}}}]`, nil},
 	} {
 		vmi, pod := sriovVMI(), &corev1.Pod{}
@@ -107,6 +113,45 @@ func TestBindingTakenBack(t *testing.T) {
 		}
 		if got := c.status(); strings.HasPrefix(got, "Failed  InvalidSpec") == permitted || c.pods() != map[bool]int{true: 1}[permitted] {
 			t.Errorf("%s: %s, %d pods", config, got, c.pods())
+		}
+	}
+}
+
+// TestBindingsNoted: the status says what the KubeVirt object said of plugins, also if the VMI's status is first written after the pod
+// was made, and a later change of the object changes nothing.
+func TestBindingsNoted(t *testing.T) {
+	c := configured(t, `{"network":{"binding":{"x":{"domainAttachmentType":"managedTap","migration":{}}}}}`)
+	c.Clock = clocktesting.NewFakePassiveClock(time.Now()) // the pod is as young as its creation says
+	c.client = interceptor.NewClient(c.client, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, options ...client.CreateOption) error {
+		o.SetCreationTimestamp(metav1.NewTime(c.Clock.Now()))
+		return w.Create(ctx, o, options...)
+	}})
+	c.Client = c.client
+	vmi := c.get()
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Binding: &v1.PluginBinding{Name: "x"}}}
+	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
+	if err := c.client.Update(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	for c.pods() == 0 {
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.get().Status; reported(&got) {
+		t.Fatalf("the status was written with the pod, and this test proves nothing: %+v", got)
+	}
+	c.Clock = clocktesting.NewFakePassiveClock(c.Clock.Now().Add(3 * time.Second))
+	for _, config := range []*v1.KubeVirtConfiguration{nil, {}} {
+		if config != nil {
+			c.Cluster = func(context.Context) (*v1.KubeVirtConfiguration, error) { return config, nil }
+		}
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		want := []v1.InterfaceBinding{{Name: "default", Migration: &v1.InterfaceBindingMigration{}}}
+		if diff := cmp.Diff(want, c.get().Status.Bindings); diff != "" {
+			t.Errorf("status.bindings, -want +got:\n%s", diff)
 		}
 	}
 }

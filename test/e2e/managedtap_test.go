@@ -97,7 +97,15 @@ func TestManagedTap(t *testing.T) {
 		t.Errorf("status.bindings is %s of %s, and was %s of %s", now, m.uid(), before, uid)
 	}
 	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--timeout=120s")
-	m.says(v1.ConditionFailure, "the KubeVirt object has no such plugin")
+	if err := poll(time.Minute, func() error {
+		said, err := output("", "kubectl", "-n", ns, "get", "events", "--field-selector=reason=InvalidSpec,involvedObject.name="+m.name, "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(said, "the KubeVirt object has no such plugin") {
+			err = fmt.Errorf("the events of the VMI without its plugin are %q", said)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
 	configure(t, registered, `{"network":{"binding":null}}`)
 	m.runs(uid)
 	if again := l.awaitLease(m.vmi, "lan"); again != leased {
