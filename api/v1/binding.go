@@ -42,7 +42,7 @@ const ManagedTap DomainAttachmentType = "managedTap"
 
 // InterfaceBindingMigration is how guests with a plugin migrate.
 type InterfaceBindingMigration struct {
-	// Method link-refresh: the card's link goes down and up after a migration.
+	// Method link-refresh: the link goes down and up.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Method BindingMigrationMethod `json:"method,omitempty"`

@@ -336,7 +336,7 @@ type LauncherPod struct {
 	Devices map[string]PCIAddress `json:"devices,omitempty"`
 }
 
-// PCIAddress is the place of a device on the node, such as 0000:3b:02.1.
+// PCIAddress of a device on the node.
 //
 // +kubebuilder:validation:MaxLength=12
 type PCIAddress string
