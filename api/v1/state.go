@@ -18,6 +18,8 @@ const (
 	StateCopyLabel = "kubeqemu.io/state-of-migration"
 	// StateCopyOfAnnotation is on such a claim, too. It names the claim that the state leaves. While that claim is there to stay, the state is there.
 	StateCopyOfAnnotation = "kubeqemu.io/state-copy-of"
+	// StateCopyOfUIDAnnotation is on such a claim, too: the UID of the claim that the state leaves. A claim that somebody makes later with that name is another.
+	StateCopyOfUIDAnnotation = "kubeqemu.io/state-copy-of-uid"
 	// StateClaimBytes is how much storage the claim asks for, KubeVirt's 10Mi.
 	StateClaimBytes = 10 << 20
 )

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -349,9 +350,9 @@ func (r *Reconciler) comesBack(ctx context.Context, w *work) bool {
 }
 
 // outlives says whether the guest writes to something at the target that outlives it, beside shared disks: disks that are copied to other claims, or its
-// state on a claim. The source's TPM would go on in a folder that does not count any more.
+// state on a claim that both nodes use. The source's TPM would go on there in a folder that does not count any more. A copy of the claim is deleted.
 func outlives(vmi *v1.VirtualMachineInstance) bool {
-	return len(vmi.Status.MigratedVolumes) > 0 || vmi.Spec.StateClaim()
+	return len(vmi.Status.MigratedVolumes) > 0 || vmi.Spec.StateClaim() && !stateclaim.IsCopied(vmi.Status.MigrationState)
 }
 
 // neverRan says whether a target's launcher says that its guest never ran. A disk on a claim outlives the guest, and so does what the

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -111,7 +112,7 @@ func (r *Reconciler) removeStateClaim(ctx context.Context, migration *v1.Virtual
 	}
 	for i := range list.Items {
 		claim := &list.Items[i]
-		if claim.DeletionTimestamp != nil || !belongsToGuest(claim) {
+		if claim.DeletionTimestamp != nil || !belongsToGuest(claim) || claim.Labels[v1.StateClaimLabel] != v1.LabelOfName(migration.Spec.VMIName) {
 			continue
 		}
 		if has, err := r.hasState(ctx, migration, claim); err != nil {
@@ -132,24 +133,28 @@ func belongsToGuest(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 // hasState says whether a guest's state is on the claim that a failed migration made: the guest has ended at the target, or the claim that the state left
-// is gone.
+// is gone. Nothing counts on the claim of a migration of which it was not decided that the guest runs at the target. A claim that does not say what it
+// is a copy of has the state, too: somebody has changed the claim, and may want it.
 func (r *Reconciler) hasState(ctx context.Context, migration *v1.VirtualMachineInstanceMigration, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	from := &corev1.PersistentVolumeClaim{}
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: claim.Annotations[v1.StateCopyOfAnnotation]}, from)
-	if apierrors.IsNotFound(err) || err == nil && from.DeletionTimestamp != nil {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("get claim %s: %w", claim.Annotations[v1.StateCopyOfAnnotation], err)
-	}
 	vmi := &v1.VirtualMachineInstance{}
-	err = r.Live.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: migration.Spec.VMIName}, vmi)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: migration.Spec.VMIName}, vmi)
+	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("get VMI %s: %w", migration.Spec.VMIName, err)
 	}
 	m := vmi.Status.MigrationState
-	return m != nil && m.MigrationUID == migration.UID && stateclaim.HasMoved(vmi), nil
+	if last := m != nil && m.MigrationUID == migration.UID; last && m.Decision != v1.DecisionTarget {
+		return false, nil
+	} else if last && stateclaim.HasMoved(vmi) {
+		return true, nil
+	}
+	of := claim.Annotations[v1.StateCopyOfAnnotation]
+	if len(validation.IsDNS1123Subdomain(of)) > 0 {
+		return true, nil
+	}
+	from := &corev1.PersistentVolumeClaim{}
+	err = r.Live.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: of}, from)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("get claim %s: %w", of, err)
+	}
+	return err != nil || from.DeletionTimestamp != nil, nil
 }

@@ -102,7 +102,7 @@ func Copy(vmi *v1.VirtualMachineInstance, from *corev1.PersistentVolumeClaim) *c
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: m.TargetPersistentStatePVCName, OwnerReferences: []metav1.OwnerReference{Owner(vmi)},
 			Labels:      map[string]string{v1.StateClaimLabel: v1.LabelOfName(vmi.Name), v1.StateCopyLabel: string(m.MigrationUID)},
-			Annotations: map[string]string{v1.StateCopyOfAnnotation: from.Name}},
+			Annotations: map[string]string{v1.StateCopyOfAnnotation: from.Name, v1.StateCopyOfUIDAnnotation: string(from.UID)}},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: from.Spec.AccessModes, VolumeMode: from.Spec.VolumeMode, StorageClassName: from.Spec.StorageClassName,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceStorage: *resource.NewQuantity(vmi.Spec.StateClaimBytes(), resource.BinarySI)}}},
@@ -136,10 +136,10 @@ func HandOver(ctx context.Context, to client.Client, live client.Reader, vmi *v1
 		return "", err
 	}
 	left, err := get(ctx, live, vmi, m.SourcePersistentStatePVCName)
-	if err != nil || left == nil || left.DeletionTimestamp != nil {
+	if err != nil || left == nil || left.DeletionTimestamp != nil || !isCopyOf(copied, left) {
 		return "", err
 	}
-	if err := deleteOtherCopies(ctx, to, live, vmi, left.Name, copied.Name); err != nil {
+	if err := deleteOtherCopies(ctx, to, live, vmi, left, copied.Name); err != nil {
 		return "", err
 	}
 	if err := to.Delete(ctx, left, client.Preconditions{UID: &left.UID}); client.IgnoreNotFound(err) != nil {
@@ -150,14 +150,14 @@ func HandOver(ctx context.Context, to client.Client, live client.Reader, vmi *v1
 
 // deleteOtherCopies deletes the copies of a claim that migrations have left which failed, but for one copy. They would count, too, once that claim is
 // gone.
-func deleteOtherCopies(ctx context.Context, to client.Client, live client.Reader, vmi *v1.VirtualMachineInstance, of, but string) error {
+func deleteOtherCopies(ctx context.Context, to client.Client, live client.Reader, vmi *v1.VirtualMachineInstance, of *corev1.PersistentVolumeClaim, but string) error {
 	var list corev1.PersistentVolumeClaimList
 	if err := live.List(ctx, &list, client.InNamespace(vmi.Namespace), client.HasLabels{v1.StateClaimLabel}); err != nil {
 		return fmt.Errorf("list the claims with the guest's state: %w", err)
 	}
 	for i := range list.Items {
 		other := &list.Items[i]
-		if other.Name == but || other.Name == of || other.Annotations[v1.StateCopyOfAnnotation] != of || other.DeletionTimestamp != nil || !IsOwned(vmi, other) {
+		if other.Name == but || other.Name == of.Name || !isCopyOf(other, of) || other.DeletionTimestamp != nil || !IsOwned(vmi, other) {
 			continue
 		}
 		if err := to.Delete(ctx, other, client.Preconditions{UID: &other.UID}); client.IgnoreNotFound(err) != nil {
@@ -165,6 +165,12 @@ func deleteOtherCopies(ctx context.Context, to client.Client, live client.Reader
 		}
 	}
 	return nil
+}
+
+// isCopyOf says whether a migration made one claim to take the state of the other, and not of an earlier claim of the other's name: a user may have
+// restored that one from a backup.
+func isCopyOf(copied, from *corev1.PersistentVolumeClaim) bool {
+	return copied.Annotations[v1.StateCopyOfAnnotation] == from.Name && copied.Annotations[v1.StateCopyOfUIDAnnotation] == string(from.UID)
 }
 
 // get returns a claim with state that belongs to the same as the VMI's, or nil.

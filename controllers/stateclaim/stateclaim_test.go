@@ -32,7 +32,7 @@ func claim(name, copyOf string, leaving bool) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{v1.StateClaimLabel: "a"},
 		OwnerReferences: moving(nil).OwnerReferences}}
 	if copyOf != "" {
-		c.Annotations = map[string]string{v1.StateCopyOfAnnotation: copyOf}
+		c.Annotations = map[string]string{v1.StateCopyOfAnnotation: copyOf, v1.StateCopyOfUIDAnnotation: copyOf}
 	}
 	if leaving {
 		c.DeletionTimestamp, c.Finalizers = ptr.To(metav1.Unix(1, 0)), []string{"kubernetes.io/pvc-protection"}
@@ -114,6 +114,8 @@ func TestHandOver(t *testing.T) {
 	}
 	foreign := claim("old", "", false)
 	foreign.OwnerReferences[0].UID = "another"
+	restored := claim("old", "", false)
+	restored.UID = "restored"
 	foreignCopy := claim("foreign", "old", false)
 	foreignCopy.OwnerReferences[0].UID = "another"
 	for name, tt := range map[string]struct {
@@ -130,6 +132,7 @@ func TestHandOver(t *testing.T) {
 		"no copy of the old":              {moving(nil), []client.Object{claim("old", "", false), claim("new", "older", false)}, ""},
 		"a failed move left another copy": {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), claim("left", "old", false)}, "old left"},
 		"another guest's copy":            {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), foreignCopy}, "old"},
+		"restored from a backup":          {moving(nil), []client.Object{restored, claim("new", "old", false)}, ""},
 		"somebody else's":                 {moving(nil), []client.Object{foreign, claim("new", "old", false)}, ""},
 	} {
 		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(tt.claims...).Build()
