@@ -70,7 +70,7 @@ func play(t *testing.T, answers map[string][]string) *qmp.Client {
 			}
 		}
 	}()
-	client := qmp.New(conns[0].(*net.UnixConn), qmp.Options{Timeout: 20 * time.Millisecond})
+	client := qmp.New(conns[0].(*net.UnixConn), qmp.Options{Timeout: 250 * time.Millisecond})
 	t.Cleanup(func() { client.Close(); conns[1].Close(); <-served })
 	if err := client.Connect(); err != nil {
 		t.Fatal(err)

@@ -539,7 +539,7 @@ func (s *testServer) rotation(t *testing.T, start time.Time) {
 	if err != nil {
 		t.Errorf("after %d creates: %v", created, err)
 	}
-	if created < 20 {
+	if created < 5 { // a machine that has much to do makes few
 		t.Errorf("%d creates: the test checks nothing", created)
 	}
 	t.Logf("%d creates", created)
