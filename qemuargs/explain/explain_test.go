@@ -469,7 +469,11 @@ var notSeen = []*regexp.Regexp{
 	// What is in a volume is decided about as one: a descriptor, and of what.
 	regexp.MustCompile(`^-blockdev (filename|locking) from host\.claims\[\]\.block$`),
 	// Several queues are for several CPUs, and the catalogue has those as cores.
-	regexp.MustCompile(`^-device mq from spec\.domain\.cpu\.(sockets|threads)$`),
+	regexp.MustCompile(`^-(device mq|netdev fd) from spec\.domain\.cpu\.(sockets|threads)$`),
+	// A card of the node is such a card or none, and its address with a letter more is no address.
+	regexp.MustCompile(`^-device (driver|host) from (spec\.domain\.devices\.interfaces\[\]\.sriov|host\.nics\[\]\.device)$`),
+	// Another name is that of no plugin.
+	regexp.MustCompile(`^-device mac from spec\.domain\.devices\.interfaces\[\]\.binding\.name$`),
 	// An input's driver follows whether the input has a PCI address, and not which.
 	regexp.MustCompile(`^-device driver from spec\.domain\.devices\.(disks\[\]\.disk|interfaces\[\])\.pciAddress$`),
 	// What a virtio card has, it has in both models.
