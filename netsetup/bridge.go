@@ -259,7 +259,6 @@ func bridgedTable(names names, guestMAC, bridgeMAC string, addresses []netip.Pre
 		{In: tap, Tag: "8021ad", Verdict: "drop"},
 		{In: tap, NotSourceMAC: guestMAC, Verdict: "drop"},
 		{In: tap, EtherType: arp, NotSenderMAC: guestMAC, Verdict: "drop"},
-		{In: tap, EtherType: arp, Sender: none, Verdict: "accept"}, // it probes for an address
 		fresh,
 	}
 	for _, a := range addresses {
@@ -268,7 +267,7 @@ func bridgedTable(names names, guestMAC, bridgeMAC string, addresses []netip.Pre
 		renewal, rebinding := question, question
 		renewal.Source, renewal.Destination = own, host(bridgedServer())
 		rebinding.Source, rebinding.Destination = own, broadcast
-		guest = append(guest, renewal, rebinding,
+		guest = append(guest, renewal, rebinding, probe(tap, own),
 			Rule{In: tap, EtherType: arp, Sender: own, Verdict: "accept"},
 			Rule{In: tap, EtherType: ip, Source: own, Verdict: "accept"})
 	}

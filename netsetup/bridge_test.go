@@ -381,6 +381,13 @@ func TestHostileBridgedGuest(t *testing.T) {
 	if !outside("arp saddr ip "+own+" arp saddr ether "+guestMAC, func() { p.sendARP(guestMAC, own) }) {
 		t.Error("true ARP does not leave the pod: this test proves nothing")
 	}
+	// A probe, which would deny another's address to its owner.
+	if !outside("arp saddr ip 0.0.0.0", func() { p.sendARPFor(guestMAC, "0.0.0.0", own) }) {
+		t.Error("the probe for the guest's own address does not leave the pod: this test proves nothing")
+	}
+	if outside("arp saddr ip 0.0.0.0", func() { p.sendARPFor(guestMAC, "0.0.0.0", other) }) {
+		t.Error("a probe for another's address leaves the pod")
+	}
 	// The same with a VLAN tag, of both kinds.
 	for kind, tag := range map[string][]byte{"8021q": {0x81, 0, 0, 5}, "8021ad": {0x88, 0xa8, 0, 5}} {
 		if outside("ether type "+kind, func() { p.sendARP(guestMAC, own, tag...) }) {
@@ -426,11 +433,22 @@ func TestHostileBridgedGuest(t *testing.T) {
 // frame with its own.
 func (p *pod) sendARP(mac, address string, tag ...byte) {
 	p.t.Helper()
+	p.sendARPFor(mac, address, address, tag...)
+}
+
+// sendARPFor has the guest ask for a target, in the name of a sender.
+func (p *pod) sendARPFor(mac, sender, target string, tag ...byte) {
+	p.t.Helper()
 	frame := append(bytes.Repeat([]byte{0xff}, 6), parseMAC(p.t, p.guestMAC)...)
 	frame = append(frame, tag...)
 	frame = append(frame, 0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1)
-	ip := netip.MustParseAddr(address).AsSlice()
-	frame = append(append(append(frame, parseMAC(p.t, mac)...), ip...), append(make([]byte, 6), ip...)...)
+	frame = append(append(frame, parseMAC(p.t, mac)...), netip.MustParseAddr(sender).AsSlice()...)
+	p.sendFrame(append(append(frame, make([]byte, 6)...), netip.MustParseAddr(target).AsSlice()...))
+}
+
+// sendFrame has the guest send a whole frame.
+func (p *pod) sendFrame(frame []byte) {
+	p.t.Helper()
 	p.inside(p.guest, func() error {
 		link, err := net.InterfaceByName(guestLink)
 		if err != nil {

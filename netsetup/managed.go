@@ -22,9 +22,7 @@ func managedTable(names names, guestMAC string, addresses []netip.Prefix) Table 
 		{In: tap, EtherType: "ip6", Protocol: "UDP", Port: dhcp6ClientPort, Verdict: "drop"},
 	}
 	if len(ipv4Of(addresses)) > 0 {
-		rules = append(rules,
-			Rule{In: tap, EtherType: "arp", Sender: none, Verdict: "accept"}, // it probes for an address
-			Rule{In: tap, EtherType: "ip", Source: none, Protocol: "UDP", Port: dhcpPort, Verdict: "accept"})
+		rules = append(rules, Rule{In: tap, EtherType: "ip", Source: none, Protocol: "UDP", Port: dhcpPort, Verdict: "accept"})
 	}
 	var own6 []netip.Prefix
 	for _, a := range addresses {
@@ -33,12 +31,18 @@ func managedTable(names names, guestMAC string, addresses []netip.Prefix) Table 
 			own6 = append(own6, own)
 			continue
 		}
-		rules = append(rules, Rule{In: tap, EtherType: "arp", Sender: own, Verdict: "accept"}, Rule{In: tap, EtherType: "ip", Source: own, Verdict: "accept"})
+		rules = append(rules, probe(tap, own), Rule{In: tap, EtherType: "arp", Sender: own, Verdict: "accept"}, Rule{In: tap, EtherType: "ip", Source: own, Verdict: "accept"})
 	}
 	if len(own6) > 0 {
 		rules = append(rules, managedRules6(tap, own6)...)
 	}
 	return quietTable(names, append(rules, Rule{In: tap, Verdict: "drop"}))
+}
+
+// probe accepts the guest's question whether its address is taken. A question for another's address would deny that address to its owner
+// (RFC 5227, 2.1.1).
+func probe(tap string, own netip.Prefix) Rule {
+	return Rule{In: tap, EtherType: "arp", Sender: host(netip.IPv4Unspecified()), Target: own, Verdict: "accept"}
 }
 
 // managedRules6 are those for IPv6. A guest makes its link-local address itself, so the guest may have any.
@@ -56,7 +60,11 @@ func managedRules6(tap string, own []netip.Prefix) []Rule {
 		}
 	}
 	rules = append(rules, Rule{In: tap, EtherType: "ip6", ICMP: icmpNeighborAdvertisement, Verdict: "drop"})
-	for _, message := range []uint8{icmpNeighborSolicitation, icmpRouterSolicitation, icmpListenerReport, icmpListenerReport2} {
+	// A probe for another's address would deny that address to its owner (RFC 4862, 5.4.3).
+	for _, target := range sources {
+		rules = append(rules, Rule{In: tap, EtherType: "ip6", Source: unspecified, ICMP: icmpNeighborSolicitation, Target: target, Verdict: "accept"})
+	}
+	for _, message := range []uint8{icmpRouterSolicitation, icmpListenerReport, icmpListenerReport2} {
 		rules = append(rules, Rule{In: tap, EtherType: "ip6", Source: unspecified, ICMP: message, Verdict: "accept"})
 	}
 	for _, source := range sources {

@@ -1,8 +1,11 @@
 package netsetup
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // newManaged has a guest whose network serves it. The guest has the address of the pod as if the network's server had given
@@ -60,6 +63,15 @@ func TestManagedGuest(t *testing.T) {
 	if !heard("icmpv6 type nd-neighbor-advert", func() { p.sendICMP("fd00:88::5", "ff02::1", neighbour("fd00:88::5")) }) {
 		t.Error("the guest's own advertisement is not heard: this test proves nothing")
 	}
+	if !heard("icmpv6 type nd-neighbor-solicit ip6 saddr ::", func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fd00:88::5")) }) {
+		t.Error("the guest's probe for its own IPv6 address is not heard: this test proves nothing")
+	}
+	if !heard("icmpv6 type nd-neighbor-solicit ip6 saddr ::", func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fe80::1:2")) }) {
+		t.Error("the guest's probe for a link-local address is not heard")
+	}
+	if !heard("arp saddr ip 0.0.0.0", func() { p.sendARPFor(p.guestMAC, "0.0.0.0", own) }) {
+		t.Error("the guest's probe for its own IPv4 address is not heard: this test proves nothing")
+	}
 	for name, attempt := range map[string]struct {
 		match string
 		send  func()
@@ -69,6 +81,8 @@ func TestManagedGuest(t *testing.T) {
 		"another IPv6 address":         {"ip6 saddr fd00:88::77", func() { p.sendICMP("fd00:88::77", "ff02::1", neighbour("fd00:88::5")) }},
 		"ARP of another address":       {"arp saddr ip 10.88.0.77", func() { p.sendARP(p.guestMAC, "10.88.0.77") }},
 		"ARP with another MAC":         {"arp saddr ether 52:54:00:00:00:99", func() { p.sendARP("52:54:00:00:00:99", own) }},
+		"an ARP probe for another":     {"arp saddr ip 0.0.0.0", func() { p.sendARPFor(p.guestMAC, "0.0.0.0", other) }},
+		"an IPv6 probe for another":    {"icmpv6 type nd-neighbor-solicit ip6 saddr ::", func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fd00:88::6")) }},
 		"a VLAN tag":                   {"ether type 8021q", func() { p.sendARP(p.guestMAC, own, 0x81, 0, 0, 5) }},
 		"an answer of a DHCP server":   {"udp dport 68", func() { p.try("sh", "-c", "echo x | busybox nc -u -w 1 "+other+" 68") }},
 		"an answer of a DHCPv6 server": {"udp dport 546", func() { p.try("sh", "-c", "echo x | busybox nc -u -w 1 fd00:88::6 546") }},
@@ -83,4 +97,19 @@ func TestManagedGuest(t *testing.T) {
 		t.Error("packets come to the pod's own stack")
 	}
 	p.checkStandIn()
+}
+
+// sendIPv6 has the guest send a packet to all nodes, from any address, :: too, which the guest's kernel would replace.
+func (p *pod) sendIPv6(from string, next byte, payload []byte) {
+	p.t.Helper()
+	source, all := netip.MustParseAddr(from).As16(), netip.MustParseAddr("ff02::1").As16()
+	frame := append([]byte{0x33, 0x33, 0, 0, 0, 1}, parseMAC(p.t, p.guestMAC)...)
+	frame = append(frame, 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(payload)), next, 255)
+	p.sendFrame(append(append(append(frame, source[:]...), all[:]...), payload...))
+}
+
+// solicitation asks who has an address.
+func solicitation(target string) []byte {
+	a := netip.MustParseAddr(target).As16()
+	return append([]byte{icmpNeighborSolicitation, 0, 0, 0, 0, 0, 0, 0}, a[:]...)
 }

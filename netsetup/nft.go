@@ -204,8 +204,8 @@ func matchPort(protocol string, port uint16) ([]expr.Any, error) {
 	}, nil
 }
 
-// matchICMP matches an ICMPv6 message. Its type is its first octet (RFC 4443, 2.1), and a
-// neighbour advertisement's target is at 8 (RFC 4861, 4.4).
+// matchICMP matches an ICMPv6 message. Its type is its first octet (RFC 4443, 2.1), and the
+// target of a neighbour solicitation or advertisement is at 8 (RFC 4861, 4.3 and 4.4).
 func (r Rule) matchICMP() []expr.Any {
 	if r.ICMP == 0 {
 		return nil
@@ -269,12 +269,15 @@ func (r Rule) matchFrame() ([]expr.Any, error) {
 	default:
 		return nil, fmt.Errorf("unknown Ethernet type %q", r.EtherType)
 	}
-	// ARP for IPv4 on Ethernet (RFC 826): the sender's MAC at 8, its address at 14.
+	// ARP for IPv4 on Ethernet (RFC 826): the sender's MAC at 8, its address at 14, the target's address at 24.
 	if mac, err = matchNotMAC(expr.PayloadBaseNetworkHeader, 8, r.NotSenderMAC); err != nil {
 		return nil, err
 	}
-	out = append(out, mac...)
-	return append(out, matchAddress(14, r.Sender)...), nil
+	out = append(append(out, mac...), matchAddress(14, r.Sender)...)
+	if r.EtherType == "arp" {
+		out = append(out, matchAddress(24, r.Target)...)
+	}
+	return out, nil
 }
 
 func matchNotMAC(base expr.PayloadBase, offset uint32, text string) ([]expr.Any, error) {

@@ -51,7 +51,7 @@ type Rule struct {
 	Protocol string `json:"protocol,omitempty"`
 	Port     uint16 `json:"port,omitempty"`
 	// ICMP, in an ip6 table or with the type ip6, is the type of an ICMPv6 message. Target is the address that a
-	// neighbour advertisement is about.
+	// neighbour solicitation or advertisement is about, or with the type arp the address that an ARP packet is about.
 	ICMP   uint8        `json:"icmp,omitempty"`
 	Target netip.Prefix `json:"target,omitzero"`
 	// Over matches those packets that exceed so many a second.
