@@ -36,6 +36,9 @@ func mtuOf(nic qemuargs.NIC, mtu uint16) uint16 {
 func observeMTU(object *v1.VirtualMachineInstance, network map[string]networkFacts, now metav1.Time) {
 	reason, said, unread := "", []string(nil), false
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
+		if nic.SRIOV != nil { // the pod has no link of it
+			continue
+		}
 		mtu := network[nic.Name].nic.MTU
 		switch {
 		case mtu == 0:

@@ -45,6 +45,14 @@ func TestUnusualMTU(t *testing.T) {
 			t.Errorf("%v, mended: %+v", mtus, got)
 		}
 	}
+	beside := &v1.VirtualMachineInstance{}
+	beside.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "net0"}, {Name: "card", SRIOV: &v1.InterfaceSRIOV{}}}
+	for _, mtu := range []int{68, 1500} {
+		observeMTU(beside, map[string]networkFacts{"net0": {nic: resolve.NIC{MTU: mtu}}}, metav1.Unix(1000, 0))
+		if got := beside.Status.Condition(v1.ConditionUnusualMTU); (got != nil) != (mtu == 68) {
+			t.Errorf("beside a card of the node, with the MTU %d: %+v", mtu, got)
+		}
+	}
 	crowd, network := &v1.VirtualMachineInstance{}, map[string]networkFacts{}
 	for i := range 100 {
 		name := fmt.Sprint("net", i)
