@@ -47,7 +47,7 @@ func TestEnds(t *testing.T) {
 		"power button":         {20, true, false, terminate, control.ReasonShutdown, "", patience},
 		"asked by the handler": {20, true, false, func(v *vm, _ int) { v.must(v.call(control.CommandShutdown, nil, nil)) }, control.ReasonShutdown, "", 10 * time.Second},
 		"grace period over":    {1, false, false, terminate, control.ReasonGracePeriodOver, "within 1 seconds", 5 * time.Second},
-		"no grace":             {0, false, false, terminate, control.ReasonGracePeriodOver, "", 3 * time.Second},
+		"no grace":             {0, false, false, terminate, control.ReasonGracePeriodOver, "", 10 * time.Second},
 		"no ACPI":              {20, false, true, terminate, control.ReasonShutdown, "", 5 * time.Second},
 		"QEMU hangs": {1, true, false, func(v *vm, qemu int) { v.must(syscall.Kill(qemu, syscall.SIGSTOP)); terminate(v, qemu) },
 			control.ReasonGracePeriodOver, "", 15 * time.Second},

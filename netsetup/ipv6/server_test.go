@@ -96,6 +96,7 @@ func TestServer(t *testing.T) {
 		if n := router.count() - 3; n > answersAtOnce+11*answersPerSecond {
 			t.Errorf("%d advertisements in 10 s", n)
 		}
+		synctest.Wait() // the server has done with the last message
 		server.from = &net.UDPAddr{IP: net.ParseIP("fd10:0:2::2"), Port: dhcpv6.DefaultClientPort}
 		before = server.count()
 		for range 100 {
