@@ -27,7 +27,8 @@ func processOf(object *v1.VirtualMachineInstance, launcher *sessions.Session) el
 	return elevate.Launcher{PID: launcher.PID, Pod: launcher.Pod, Pods: slices.Collect(maps.Keys(object.Status.ActivePods))}
 }
 
-// lockMemory lets the QEMU that the launcher will start lock all memory that the pod books, if the VMI says so, or has a device of the node.
+// lockMemory lets the QEMU that the launcher will start lock the guest's memory and the overhead, whatever the VMI requests, if the VMI says so, or has
+// a device of the node.
 func (r *Reconciler) lockMemory(object *v1.VirtualMachineInstance, launcher *sessions.Session) error {
 	if !object.Spec.Domain.LocksMemory() || r.Kernel == nil {
 		return nil

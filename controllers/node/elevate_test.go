@@ -88,6 +88,11 @@ func TestLockMemory(t *testing.T) {
 	if errs := lockRefused(&v1.VirtualMachineInstance{}, err); len(errs) != 1 || errs[0].Field != "spec.domain.memory.reservedOverhead.memLock" {
 		t.Errorf("%v is for the user %v", err, errs)
 	}
+	card := &v1.VirtualMachineInstance{}
+	card.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default"}, {Name: "card", SRIOV: &v1.InterfaceSRIOV{}}}
+	if errs := lockRefused(card, err); len(errs) != 1 || errs[0].Field != "spec.domain.devices.interfaces[1].sriov" {
+		t.Errorf("%v is for the user of a card %v", err, errs)
+	}
 	if errs := lockRefused(&v1.VirtualMachineInstance{}, errors.New("not yet")); errs != nil {
 		t.Errorf("an error that may pass: %v", errs)
 	}
