@@ -3,6 +3,7 @@ package e2e
 import (
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -24,7 +25,13 @@ func TestOlderVersion(t *testing.T) {
 	}
 	const resource = "virtualmachines.v1alpha3.kubevirt.io"
 	manifest := strings.Replace(manifestOf(t, "old", v1.RunStrategyHalted), `"kubevirt.io/v1"`, `"kubevirt.io/v1alpha3"`, 1)
-	do(manifest, "apply", "-f", "-")
+	// kubectl looks up the version at the API server, which asks virt-api: on a machine that has much to do the answer may come too late for kubectl once.
+	if err := poll(time.Minute, func() error {
+		_, err := output(manifest, "kubectl", "-n", ns, as, "apply", "-f", "-")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 	do("{}", "replace", "--raw", "/apis/subresources.kubevirt.io/v1alpha3/namespaces/"+ns+"/virtualmachines/old/start", "-f", "-")
 	do("", "wait", resource, "old", "--for=condition=Ready", "--timeout=170s")
 	m := vm{vmi{t: t, namespace: ns, name: "old"}}
