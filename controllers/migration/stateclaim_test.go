@@ -289,8 +289,8 @@ func TestStateCountsTwice(t *testing.T) {
 	}
 }
 
-// TestStateComesBack: a guest whose state is on a claim that both nodes use goes on at the source only if it surely never ran at the target: what it may have
-// written there to its variables and its TPM outlives it. What it wrote to a copy of the claim does not, and is deleted.
+// TestStateComesBack: a guest whose state is on a claim that both nodes use goes on at the source only if the guest surely never ran at the target:
+// variables and a TPM that the guest wrote there would be newer than its memory. A copy of the claim is deleted, with all that the guest wrote to the copy.
 func TestStateComesBack(t *testing.T) {
 	for _, mode := range []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany} {
 		for reason, back := range map[string]bool{"QEMUExited": mode == corev1.ReadWriteOnce, "StartFailed": true, "NeverStarted": true} {

@@ -256,8 +256,8 @@ func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.N
 	return out, out.Check()
 }
 
-// warnUnfiltered warns that this node's kernel does not hold the guest to its own addresses. What guests may do to the node's table of
-// neighbours is for administrators, and goes to the log once.
+// warnUnfiltered warns that this node's kernel does not hold the guest to its own addresses. Only administrators can mend a
+// node's table of neighbours that guests fill, so the log has that warning, once.
 func (r *Reconciler) warnUnfiltered(ctx context.Context, vmi *v1.VirtualMachineInstance, w *wiring) {
 	if w.manyNeighbours {
 		r.neighboursLogged.Do(func() { ctrl.LoggerFrom(ctx).Error(netsetup.ErrManyNeighbours, "connect guests without a filter") })

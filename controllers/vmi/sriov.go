@@ -112,8 +112,8 @@ type networkStatus struct {
 	} `json:"device-info"`
 }
 
-// observeDevices notes which network cards of the node Multus gave the pod for which interface. Whoever may change the pod's
-// annotations may say something else there, and only mixes up the cards of this pod.
+// observeDevices notes which network cards of the node Multus gave the pod for which interface. A user who may change the
+// pod's annotations can mix up the cards of this pod, and no others.
 func observeDevices(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) {
 	at := slices.IndexFunc(vmi.Status.LauncherPods, func(p v1.LauncherPod) bool { return p.Name == pod.Name })
 	if at < 0 || !vmi.Spec.Domain.Devices.HasSRIOV() {

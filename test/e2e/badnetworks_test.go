@@ -25,7 +25,7 @@ type badNetwork struct {
 	definition string
 	edit       func(*v1.VirtualMachineInstanceSpec)
 	want       complaint
-	// then is what is said later. What is wanted first is not said any more by then.
+	// then is the later complaint, which takes the place of want.
 	then complaint
 	// good is the configuration that mends it, and address the guest's there, if the network gives it.
 	good, address string

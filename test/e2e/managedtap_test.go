@@ -46,8 +46,8 @@ func refusesPlugin(t *testing.T, ns, plugin, words string) {
 }
 
 // TestManagedTap: a guest is on the pod network and on a LAN by plugins with managedTap. Nothing of the pod gives the guest an
-// address: the LAN's DHCP server does on the LAN, and the guest takes the pod's by itself on the pod network. What an
-// administrator changes of the plugins concerns the next start.
+// address: on the LAN the guest asks the LAN's DHCP server, and on the pod network the guest takes the pod's address by itself. An
+// administrator's change of the plugins holds from the next start on.
 func TestManagedTap(t *testing.T) {
 	const (
 		registered = `{"network":{"binding":{"still":{"domainAttachmentType":"managedTap"},"moving":{"domainAttachmentType":"managedTap","migration":{}},"sidecar":{"sidecarImage":"registry.example/x:1"},"still2":null}}}`
