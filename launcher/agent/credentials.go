@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -45,9 +44,12 @@ type accounts struct {
 	Passwords map[string]string
 }
 
-// accountName matches a user's name that the guest's tools take: no colon, no line break,
+// isAccountName says whether the guest's tools take a user's name: no colon, no line break,
 // nothing like an option. A Secret's entries may have other names.
-var accountName = regexp.MustCompile(`^[A-Za-z0-9_.][-A-Za-z0-9_.@$]*$`)
+func isAccountName(name string) bool {
+	const first = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."
+	return name != "" && strings.Contains(first, name[:1]) && strings.Trim(name, first+"-@$") == ""
+}
 
 // read reads what the Secrets hold now. A user whom several Secrets name gets the keys of all
 // of them.
@@ -96,7 +98,7 @@ func (a *accounts) addPasswords(entries []secrets.Entry) error {
 		switch {
 		case password == "":
 			continue
-		case len(e.Name) > maxUserName || !accountName.MatchString(e.Name):
+		case len(e.Name) > maxUserName || !isAccountName(e.Name):
 			return fmt.Errorf("a Secret's entry %.*q is no name of a user", maxUserName, e.Name)
 		case len(password) > maxPassword || strings.ContainsAny(password, "\n\x00"):
 			return fmt.Errorf("the password for user [%s] has several lines, or more than %d bytes", e.Name, maxPassword)

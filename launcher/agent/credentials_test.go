@@ -236,3 +236,14 @@ func TestCredentialsPropagated(t *testing.T) {
 		}
 	}
 }
+
+func TestIsAccountName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"debian": true, "_apt": true, ".a": true, "Jane.Doe": true, "a-b@c$": true, "0": true,
+		"": false, "-h": false, "@a": false, "$a": false, "a:b": false, "a b": false, "a\n": false, "é": false, "aé": false, "a/b": false,
+	} {
+		if got := isAccountName(name); got != want {
+			t.Errorf("%q is an account's name: %v, want %v", name, got, want)
+		}
+	}
+}

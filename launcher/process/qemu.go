@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -123,18 +122,13 @@ func (q *QEMU) closeOurs() {
 	}
 }
 
-const versionPattern = `[0-9]+\.[0-9]+(?:\.[0-9]+)?`
-
-var (
-	versionLine = regexp.MustCompile(`version (` + versionPattern + `)`)
-	versionFile = regexp.MustCompile(`^` + versionPattern + `\n$`)
-)
-
 // QEMUVersion is QEMU's version, such as 7.2.22: the content of file, or else what QEMU says,
 // which takes as much CPU time as a third of a start.
 func QEMUVersion(ctx context.Context, program, file string) (string, error) {
-	if written, err := os.ReadFile(file); err == nil && versionFile.Match(written) {
-		return strings.TrimSpace(string(written)), nil
+	if written, err := os.ReadFile(file); err == nil {
+		if version, whole := strings.CutSuffix(string(written), "\n"); whole && isVersion(version) {
+			return version, nil
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
@@ -142,9 +136,25 @@ func QEMUVersion(ctx context.Context, program, file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its version: %w", program, err)
 	}
-	match := versionLine.FindStringSubmatch(out)
-	if match == nil {
+	_, version, _ := strings.Cut(out, "version ")
+	if end := strings.IndexFunc(version, func(r rune) bool { return !strings.ContainsRune(digits+".", r) }); end >= 0 {
+		version = version[:end]
+	}
+	if !isVersion(version) {
 		return "", fmt.Errorf("ask %s for its version: no version in %q", program, out)
 	}
-	return match[1], nil
+	return version, nil
+}
+
+const digits = "0123456789"
+
+// isVersion says whether a text is two or three numbers with dots between them.
+func isVersion(text string) bool {
+	numbers := strings.Split(text, ".")
+	for _, n := range numbers {
+		if n == "" || strings.Trim(n, digits) != "" {
+			return false
+		}
+	}
+	return len(numbers) == 2 || len(numbers) == 3
 }
