@@ -80,19 +80,26 @@ func (l *launcher) noteLink(nic int, down bool) {
 func (l *launcher) settleLinks(ctx context.Context) {
 	client, nics := l.qmp, l.start.Machine.NICs
 	l.linking = true // nobody changes a link meanwhile
-	l.ask(ctx, operateTimeout, func(ctx context.Context) error {
-		// Links that were taken down come up again also if another one could not be taken down.
-		errs := []error{refreshLinks(ctx, client, nics)}
-		for _, nic := range nics {
-			if nic.HostDevice == "" {
-				errs = append(errs, client.SetLink(ctx, nic.ID(), !nic.Down))
-			}
-		}
-		return errors.Join(errs...)
-	}, func(err error) {
+	l.ask(ctx, 2*operateTimeout, func(ctx context.Context) error { return settleEach(ctx, operateTimeout, client, nics) }, func(err error) {
 		l.linking = false
 		l.warn("settle the links of the guest that has come")(err)
 	})
+}
+
+// settleEach refreshes links, and then gives each link its state. Links that were taken down come up again also if QEMU was too slow to take
+// down another link, so each of the two has a time of its own.
+func settleEach(ctx context.Context, each time.Duration, client *qmp.Client, nics []qemuargs.NIC) error {
+	refreshing, cancel := context.WithTimeout(ctx, each)
+	errs := []error{refreshLinks(refreshing, client, nics)}
+	cancel()
+	settling, cancel := context.WithTimeout(ctx, each)
+	defer cancel()
+	for _, nic := range nics {
+		if nic.HostDevice == "" {
+			errs = append(errs, client.SetLink(settling, nic.ID(), !nic.Down))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // refreshTime is how long a link is down that is refreshed. The guest's driver reads the link's state when an interrupt comes,
