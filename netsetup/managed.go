@@ -51,6 +51,8 @@ func managedRules6(tap string, own []netip.Prefix) []Rule {
 	unspecified := host(netip.IPv6Unspecified())
 	sources := append([]netip.Prefix{linkLocal}, own...)
 	rules := []Rule{
+		// Routers and DHCPv6 servers speak from link-local addresses. Fragments could hide from the rules below what such a message is.
+		{In: tap, EtherType: "ip6", Source: linkLocal, Fragment: true, Verdict: "drop"},
 		{In: tap, EtherType: "ip6", ICMP: icmpRouterAdvertisement, Verdict: "drop"},
 		{In: tap, EtherType: "ip6", ICMP: icmpRedirect, Verdict: "drop"},
 	}

@@ -72,6 +72,12 @@ func TestManagedGuest(t *testing.T) {
 	if !heard("arp saddr ip 0.0.0.0", func() { p.sendARPFor(p.guestMAC, "0.0.0.0", own) }) {
 		t.Error("the guest's probe for its own IPv4 address is not heard: this test proves nothing")
 	}
+	// A first fragment, of which the rest may say anything, and a fragment behind another extension header.
+	fragment := append([]byte{unix.IPPROTO_ICMPV6, 0, 0, 1, 0, 0, 0, 9}, solicitation("fd00:88::6")...)
+	behind := append([]byte{unix.IPPROTO_FRAGMENT, 0, 1, 4, 0, 0, 0, 0}, fragment...)
+	if !heard("exthdr frag exists", func() { p.sendIPv6("fd00:88::5", unix.IPPROTO_FRAGMENT, fragment) }) {
+		t.Error("a fragment from the guest's own address is not heard: this test proves nothing")
+	}
 	for name, attempt := range map[string]struct {
 		match string
 		send  func()
@@ -83,6 +89,8 @@ func TestManagedGuest(t *testing.T) {
 		"ARP with another MAC":         {"arp saddr ether 52:54:00:00:00:99", func() { p.sendARP("52:54:00:00:00:99", own) }},
 		"an ARP probe for another":     {"arp saddr ip 0.0.0.0", func() { p.sendARPFor(p.guestMAC, "0.0.0.0", other) }},
 		"an IPv6 probe for another":    {"icmpv6 type nd-neighbor-solicit ip6 saddr ::", func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fd00:88::6")) }},
+		"a link-local fragment":        {"ip6 saddr " + mine, func() { p.sendIPv6(mine, unix.IPPROTO_FRAGMENT, fragment) }},
+		"one behind a header":          {"ip6 saddr " + mine, func() { p.sendIPv6(mine, unix.IPPROTO_DSTOPTS, behind) }},
 		"a VLAN tag":                   {"ether type 8021q", func() { p.sendARP(p.guestMAC, own, 0x81, 0, 0, 5) }},
 		"an answer of a DHCP server":   {"udp dport 68", func() { p.try("sh", "-c", "echo x | busybox nc -u -w 1 "+other+" 68") }},
 		"an answer of a DHCPv6 server": {"udp dport 546", func() { p.try("sh", "-c", "echo x | busybox nc -u -w 1 fd00:88::6 546") }},

@@ -139,6 +139,10 @@ func (r Rule) exprs(family nftables.TableFamily) ([]expr.Any, error) {
 	}
 	out = append(out, matchAddress(source, r.Source)...)
 	out = append(out, matchAddress(destination, r.Destination)...)
+	if r.Fragment {
+		out = append(out, &expr.Exthdr{DestRegister: 1, Type: unix.IPPROTO_FRAGMENT, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT, Op: expr.ExthdrOpIpv6},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{1}})
+	}
 	port, err := matchPort(r.Protocol, r.Port)
 	if err != nil {
 		return nil, err

@@ -54,6 +54,8 @@ type Rule struct {
 	// neighbour solicitation or advertisement is about, or with the type arp the address that an ARP packet is about.
 	ICMP   uint8        `json:"icmp,omitempty"`
 	Target netip.Prefix `json:"target,omitzero"`
+	// Fragment, with the type ip6, matches packets that have a fragment header.
+	Fragment bool `json:"fragment,omitempty"`
 	// Over matches those packets that exceed so many a second.
 	Over uint64 `json:"over,omitempty"`
 	// Connection is invalid, established (or related) or dnat.
