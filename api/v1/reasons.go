@@ -113,6 +113,8 @@ const (
 	ReasonVMINotExists        = "VMINotExists"
 	ReasonVMIConditionMissing = "VMIConditionMissing"
 	ReasonTemplateChanged     = "TemplateChanged"
+	// ReasonGuestNotStarted: the last VMI failed before its guest ran.
+	ReasonGuestNotStarted = "GuestNotStarted"
 	// ReasonVolumesToCopy: disks wait for the migration that copies them. ReasonVolumesUnready: they
 	// wait for something else first. ReasonVolumesNotCopied: the guest has ended before.
 	ReasonVolumesToCopy    = "VolumesToCopy"

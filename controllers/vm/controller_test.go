@@ -197,6 +197,7 @@ func backsOff(s subject) {
 		if f == nil || f.ConsecutiveFailCount != i || f.LastFailedVMIUID != vmi.UID {
 			s.t.Fatalf("after %d failures: %+v", i, f)
 		}
+		s.awaitCondition(v1.ConditionFailure, v1.ReasonGuestNotStarted)
 		s.none()
 		s.clock.SetTime(s.clock.Now().Add(delay(i, 0) + time.Second))
 		s.poke()
@@ -207,6 +208,7 @@ func backsOff(s subject) {
 	if f := s.is(v1.VirtualMachineStatusRunning).Status.StartFailure; f != nil {
 		s.t.Errorf("it is remembered of a guest that runs: %+v", f)
 	}
+	s.awaitCondition(v1.ConditionFailure, "")
 }
 
 // taken: what is not the VM's is let alone, and said to be in the way.

@@ -74,6 +74,9 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, f
 	} else if p.disks.waits != "" {
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady, Message: p.disks.waits})
 	}
+	if failed == nil {
+		failed = notStarted(vm, vmi, p.startFailure)
+	}
 	if failed != nil {
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason, Message: failed.message})
 	}
@@ -87,6 +90,26 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, f
 		list[i].ObservedGeneration = vm.Generation
 	}
 	return list
+}
+
+// notStarted is why the last VMI failed before its guest ran. The VMI is gone while the VM waits
+// before the next start. So the reason stays in the VM's status until a guest runs, or until
+// there is another reason. A node writes it. So it is bounded.
+func notStarted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, counted *v1.VirtualMachineStartFailure) *failure {
+	if counted == nil {
+		return nil
+	}
+	if vmi != nil && vmi.UID == counted.LastFailedVMIUID {
+		message := "the VirtualMachineInstance failed before its guest ran"
+		if c := vmi.Status.Condition(v1.ConditionReady); c != nil && c.Message != "" {
+			message += ": " + c.Message
+		}
+		return &failure{v1.ReasonGuestNotStarted, bounded(message)}
+	}
+	if old := vm.Status.Condition(v1.ConditionFailure); old != nil && old.Reason == v1.ReasonGuestNotStarted {
+		return &failure{old.Reason, old.Message}
+	}
+	return nil
 }
 
 // Bounds of a VMI's conditions in a VM's status: their number, and their texts in bytes.
@@ -106,12 +129,18 @@ func copied(conditions []v1.VirtualMachineInstanceCondition) []v1.VirtualMachine
 		if len(list) == maxCopied || slices.Contains(own, c.Type) || len(c.Type) > maxWord || len(c.Reason) > maxWord {
 			continue
 		}
-		if len(c.Message) > maxMessage {
-			c.Message = strings.ToValidUTF8(c.Message[:maxMessage], "") + "…"
-		}
+		c.Message = bounded(c.Message)
 		list = append(list, c)
 	}
 	return list
+}
+
+// bounded is a message of at most maxMessage bytes.
+func bounded(message string) string {
+	if len(message) > maxMessage {
+		return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	return message
 }
 
 // printable is the VM's state in KubeVirt's words: the first that applies.

@@ -154,3 +154,32 @@ func TestConditionsOfATakenNode(t *testing.T) {
 		t.Errorf("%d conditions, %d bytes", len(seen), size)
 	}
 }
+
+// TestNotStarted: why the last VMI failed stays in the VM's status until a guest runs, or until there is another reason.
+func TestNotStarted(t *testing.T) {
+	const why = "network \"lan\": the MTU is 68"
+	failing := saying(run(v1.Failed), v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "StartFailed", Message: why})
+	failing.UID = "failed"
+	counted := plan{startFailure: &v1.VirtualMachineStartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: failing.UID}}
+	vm := machine(v1.RunStrategyAlways)
+	says := func(step string, vmi *v1.VirtualMachineInstance, p plan, failed *failure, reason, words string) {
+		t.Helper()
+		vm.Status = observe(vm, vmi, p, failed, metav1.Unix(10, 0))
+		c := vm.Status.Condition(v1.ConditionFailure)
+		if got := ptr.Deref(c, v1.VirtualMachineInstanceCondition{}); got.Reason != reason || !strings.Contains(got.Message, words) || len(got.Message) > maxMessage+len("…") {
+			t.Errorf("%s: %+v, want %s with %q", step, c, reason, words)
+		}
+	}
+	says("failed", failing, counted, nil, v1.ReasonGuestNotStarted, why)
+	says("gone", nil, counted, nil, v1.ReasonGuestNotStarted, why)
+	next := run(v1.Scheduling)
+	next.UID = "next"
+	says("started anew", next, counted, nil, v1.ReasonGuestNotStarted, why)
+	says("another reason", next, counted, &failure{"FailedCreate", "quota"}, "FailedCreate", "quota")
+	says("the other reason ends", next, counted, nil, "", "")
+	failing.Status.Conditions[0].Message = strings.Repeat("x", 2*maxMessage)
+	says("failed with a long reason", failing, counted, nil, v1.ReasonGuestNotStarted, "xxx")
+	says("runs", run(v1.Running), plan{}, nil, "", "")
+	failing.Status.Conditions = nil
+	says("failed without a word", failing, counted, nil, v1.ReasonGuestNotStarted, "before its guest ran")
+}

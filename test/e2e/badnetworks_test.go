@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // badNetwork is a network of Multus on which a VM has an interface, both with the name of the case.
@@ -35,7 +34,7 @@ type badNetwork struct {
 	restart bool
 }
 
-// complaint is a condition of a VMI's.
+// complaint is a condition of a VMI's, or of a VM's if it is Failure.
 type complaint struct {
 	kind   v1.ConditionType
 	status metav1.ConditionStatus
@@ -47,21 +46,29 @@ func unconnected(words ...string) complaint {
 	return complaint{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonSandboxFailed, words}
 }
 
+// refused: the VM says so. Its VMIs end at once.
 func refused(words ...string) complaint {
-	return complaint{v1.ConditionReady, metav1.ConditionFalse, string(control.ReasonStartFailed), words}
+	return complaint{v1.ConditionFailure, metav1.ConditionTrue, v1.ReasonGuestNotStarted, words}
 }
 
-// awaitComplaint waits until the VM's VMI of the time has the condition, and its message names the network.
+// awaitComplaint waits until the VM, or its VMI of the time, has the condition, and its message names the network.
 func (m vm) awaitComplaint(c complaint, timeout time.Duration) {
 	m.t.Helper()
 	err := poll(timeout, func() error {
-		now, err := m.instance()
-		if err != nil {
-			return err
+		var has *v1.VirtualMachineInstanceCondition
+		var state string
+		if c.kind == v1.ConditionFailure {
+			now := m.machine()
+			has, state = now.Status.Condition(c.kind), string(now.Status.PrintableStatus)
+		} else {
+			now, err := m.instance()
+			if err != nil {
+				return err
+			}
+			has, state = now.Status.Condition(c.kind), string(now.Status.Phase)
 		}
-		has := now.Status.Condition(c.kind)
 		if has == nil || has.Status != c.status || has.Reason != c.reason {
-			return fmt.Errorf("VMI %s (%s) has the condition %s %+v, want %s with the reason %s", m.name, now.Status.Phase, c.kind, has, c.status, c.reason)
+			return fmt.Errorf("%s (%s) has the condition %s %+v, want %s with the reason %s", m.name, state, c.kind, has, c.status, c.reason)
 		}
 		for _, word := range append(slices.Clone(c.words), fmt.Sprintf("%q", strings.TrimSuffix(m.name, "-2"))) {
 			if !strings.Contains(has.Message, word) {
@@ -279,6 +286,9 @@ func TestBadNetworks(t *testing.T) {
 				if has := now.Status.Condition(kind); has != nil {
 					t.Errorf("mended, the VMI says %+v", has)
 				}
+			}
+			if has := m.machine().Status.Condition(v1.ConditionFailure); has != nil {
+				t.Errorf("mended, the VM says %+v", has)
 			}
 			if c.name == "twins" {
 				twin.t, twin.vmi.t = t, t
