@@ -465,6 +465,11 @@ func (s *VirtualMachineInstanceMigrationState) PostCopy() bool {
 	return s.MigrationConfiguration.PostCopy() && s.SourceState != nil && s.SourceState.PostCopyTimestamp != nil
 }
 
+// Sends says whether the virt-handler of the source has begun to send the guest. Nobody else can write that.
+func (s *VirtualMachineInstanceMigrationState) Sends() bool {
+	return s.SourceState != nil && s.SourceState.StartTimestamp != nil
+}
+
 // Ended says whether the migration has ended.
 func (s *VirtualMachineInstanceMigrationState) Ended() bool { return s.Completed || s.Failed }
 

@@ -40,6 +40,8 @@ const (
 	ReasonStateClaim = "FailedBackendStorageCreate"
 	// ReasonStateLeft: a guest begins without state, and there is a claim that may have its state of before.
 	ReasonStateLeft = "StateLeftBehind"
+	// ReasonAwaitsUpdate: a migration waits until all of Kubeqemu is of one version.
+	ReasonAwaitsUpdate = "AwaitsUpdate"
 	// ReasonRejected and ReasonOOMKilled are the kubelet's: it rejected the pod, or the kernel
 	// killed for memory.
 	ReasonRejected  = "UnexpectedAdmissionError"

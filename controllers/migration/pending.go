@@ -55,6 +55,9 @@ func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
 	if w.vmi.CopiesClaims() && !policy.CopiesClaims() {
 		return waitDelay, nil // the VMI's controller is about to notice that
 	}
+	if waits, err := r.awaitsUpdate(ctx, w); err != nil || waits {
+		return waitDelay, err
+	}
 	if err := r.handOverLast(ctx, w); err != nil {
 		return 0, err
 	}

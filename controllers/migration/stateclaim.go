@@ -18,6 +18,21 @@ import (
 // This file makes the claim for the state of a guest that leaves a claim which only one node can use. After the migration it deletes the claim that the
 // state is not on.
 
+// awaitsUpdate says whether a guest whose state is to move to another claim stays for now, because a virt-handler may be of an earlier version: two of
+// them would move the guest without its UEFI variables.
+func (r *Reconciler) awaitsUpdate(ctx context.Context, w *work) (bool, error) {
+	if from, to := stateclaim.Move(w.vmi, w.migration.UID); from == to {
+		return false, nil
+	}
+	updated, err := r.Updated(ctx)
+	if err != nil || updated {
+		return false, err
+	}
+	r.Events.Eventf(w.migration, w.vmi, corev1.EventTypeNormal, v1.ReasonAwaitsUpdate, "Migrate",
+		"The migration takes the guest's state to another claim, and waits until every virt-handler and virt-controller is of the present version: see kubectl rollout status -n %s", v1.KubeVirtNamespace)
+	return true, nil
+}
+
 // makeStateClaim makes the claim for the guest's state at the target. why is why it can never be done.
 func (r *Reconciler) makeStateClaim(ctx context.Context, w *work) (why string, err error) {
 	m := w.state()
@@ -87,7 +102,10 @@ func (r *Reconciler) countsTwice(ctx context.Context, w *work, from *corev1.Pers
 // handOverLast hands the state over to the copy of the VMI's last migration, if nobody has done so: somebody may have removed the migration's object
 // before virt-controller could. The status forgets that migration when the next one begins.
 func (r *Reconciler) handOverLast(ctx context.Context, w *work) error {
-	_, err := stateclaim.HandOver(ctx, r.Client, r.Live, w.vmi)
+	handed, err := stateclaim.HandOver(ctx, r.Client, r.Live, w.vmi)
+	if handed.Kept != "" {
+		r.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, v1.ReasonStateLeft, "Migrate", "%s", handed.Kept)
+	}
 	return err
 }
 
@@ -96,9 +114,12 @@ func (r *Reconciler) leaveStateClaim(ctx context.Context, w *work) error {
 	if w.migration.Status.Phase != v1.MigrationSucceeded || !w.mine() {
 		return nil
 	}
-	left, err := stateclaim.HandOver(ctx, r.Client, r.Live, w.vmi)
-	if left != "" {
-		r.Events.Eventf(w.migration, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted claim %s, which the guest's state has left", left)
+	handed, err := stateclaim.HandOver(ctx, r.Client, r.Live, w.vmi)
+	switch {
+	case handed.Deleted != "":
+		r.Events.Eventf(w.migration, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted claim %s, which the guest's state has left", handed.Deleted)
+	case handed.Kept != "":
+		r.Events.Eventf(w.vmi, w.migration, corev1.EventTypeWarning, v1.ReasonStateLeft, "Migrate", "%s", handed.Kept)
 	}
 	return err
 }

@@ -104,6 +104,48 @@ func TestStateMoves(t *testing.T) {
 	}
 }
 
+// TestStateWithoutTheSourcesWord: a target's node that says alone that it has the guest does not have the claim deleted that the guest's state is on. The user
+// hears of it, and the next migration does not take the copy for the state.
+func TestStateWithoutTheSourcesWord(t *testing.T) {
+	c := newCluster(t)
+	c.withState(corev1.ReadWriteOnce, false)
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationTargetReady)
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.SourceState = &v1.MigrationSourceState{} })
+	c.arrives(m)
+	c.steps(m)
+	c.sourceEnds(oldState)
+	c.said()
+	if now, _ := c.steps(m); now.Status.Phase != v1.MigrationSucceeded || hasFinalizer(now) || !strings.Contains(c.states(), oldState) {
+		t.Fatalf("%s, claims %s", now.Status.Phase, c.states())
+	}
+	if said := c.said(); !strings.Contains(said, v1.ReasonStateLeft) {
+		t.Errorf("the events are %s", said)
+	}
+	c.takesState()
+	const want = `Delete the claim "` + oldState + `", and migrate the guest again`
+	if now, _ := c.steps(c.migration("n", "a")); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, want) || !strings.Contains(c.states(), oldState) {
+		t.Errorf("%+v, want %q; claims %s", now.Status.MigrationState, want, c.states())
+	}
+}
+
+// TestStateAwaitsUpdate: a guest whose state goes to another claim waits for the virt-handlers of the present version. Others do not.
+func TestStateAwaitsUpdate(t *testing.T) {
+	for mode, waits := range map[corev1.PersistentVolumeAccessMode]bool{corev1.ReadWriteOnce: true, corev1.ReadWriteMany: false} {
+		c := newCluster(t)
+		c.withState(mode, false)
+		updated := false
+		c.Updated = func(context.Context) (bool, error) { return updated, nil }
+		m := c.migration("m", "a")
+		now, vmi := c.steps(m)
+		if begun := vmi.Status.MigrationState != nil; begun == waits || c.states() != oldState || waits && (now.Status.Phase != v1.MigrationPending || !strings.Contains(c.said(), v1.ReasonAwaitsUpdate)) {
+			t.Errorf("%s: %s, begun %t, claims %s", mode, now.Status.Phase, begun, c.states())
+		}
+		updated = true
+		c.comes(m, v1.MigrationRunning)
+	}
+}
+
 // TestSharedStateStays: a claim that both nodes can use is the target's, too.
 func TestSharedStateStays(t *testing.T) {
 	c := newCluster(t)

@@ -238,11 +238,13 @@ func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance, machin
 
 // copy has the launcher send the guest to the channels. It returns nil once the guest may have arrived.
 func (d *departure) copy(ctx context.Context, launcher *sessions.Session, request control.MigrateRequest) error {
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
 	var reply control.JobReply
 	if err := launcher.Call(ctx, control.CommandMigrate, request, &reply); err != nil {
 		return err
 	}
-	begun := metav1.NewTime(d.of.Node.Clock.Now())
 	idle := stall{limit: time.Duration(request.StallSeconds)*time.Second + launcherSlack, now: d.of.Node.Clock.Now}
 	at := now
 	for {
@@ -266,13 +268,33 @@ func (d *departure) copy(ctx context.Context, launcher *sessions.Session, reques
 			return d.interrupt(fmt.Errorf("nothing was sent for %s", idle.limit))
 		}
 		d.report(ctx, func(s *v1.MigrationSourceState) {
-			if s.StartTimestamp == nil {
-				s.StartTimestamp = &begun
-			}
 			s.Progress, s.PostCopyRefused = progress(state.Migration), d.postCopy.refused
 		})
 		at = soonOrDue
 	}
+}
+
+// begin writes that the copying begins, before it does. The target cannot have the guest before. Without this word of the source, virt-controller deletes
+// nothing that the guest leaves here, whatever the target says.
+func (d *departure) begin(ctx context.Context) error {
+	now, decided := metav1.NewTime(d.of.Node.Clock.Now()), false
+	vmi, err := d.of.Node.amend(ctx, d.vmi, func(_ *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
+		if decided = s.Decision != ""; decided {
+			return false
+		}
+		state := sourceState(s).DeepCopy()
+		state.StartTimestamp = &now
+		s.SourceState = state
+		return true
+	})
+	if err == nil && decided {
+		err = errDecided
+	}
+	if err != nil {
+		return fmt.Errorf("begin to copy the guest: %w", err)
+	}
+	d.vmi = vmi
+	return nil
 }
 
 // stall finds out that nothing is sent any more.

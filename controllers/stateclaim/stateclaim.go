@@ -110,9 +110,15 @@ func Copy(vmi *v1.VirtualMachineInstance, from *corev1.PersistentVolumeClaim) *c
 }
 
 // HasMoved says whether the state of a VMI's guest is on the copy of its last migration. It is so once it is decided that the guest runs at the
-// target: the target's launcher says that it has the guest only after all of the state is on the copy. Where the launcher has said that the guest never
-// ran, the state stays where it was. Nothing has changed it.
+// target: the target's launcher says that it has the guest only after all of the state is on the copy. The word of the target's node alone is not
+// enough: the node may be in other hands. The source's virt-handler writes that it sends the guest before it does, so that every guest that has
+// arrived has this word, too. Where the launcher has said that the guest never ran, the state stays where it was. Nothing has changed it.
 func HasMoved(vmi *v1.VirtualMachineInstance) bool {
+	return arrived(vmi) && vmi.Status.MigrationState.Sends()
+}
+
+// arrived says whether the target has the guest, by the word of the target, and its own copy of the state.
+func arrived(vmi *v1.VirtualMachineInstance) bool {
 	m := vmi.Status.MigrationState
 	if !IsCopied(m) || m.Decision != v1.DecisionTarget {
 		return false
@@ -124,28 +130,59 @@ func HasMoved(vmi *v1.VirtualMachineInstance) bool {
 	return !vmi.IsFinal() || c == nil || c.Reason != string(control.ReasonStartFailed) && c.Reason != string(control.ReasonNeverStarted)
 }
 
-// HandOver deletes the claim that the state of a VMI's guest has left, and returns its name, or nothing if there is nothing to delete. The copy must
-// be there: what has the only state is not deleted.
-func HandOver(ctx context.Context, to client.Client, live client.Reader, vmi *v1.VirtualMachineInstance) (deleted string, err error) {
-	if !HasMoved(vmi) {
-		return "", nil
+// Handed is what has become of the claim that a guest's state has left.
+type Handed struct {
+	// Deleted is the claim's name; empty if nothing was deleted.
+	Deleted string
+	// Kept is why the claim is still there; empty if it was deleted, or nothing has left it.
+	Kept string
+}
+
+// HandOver deletes the claim that the state of a VMI's guest has left. The copy must be there: what has the only state is not deleted.
+func HandOver(ctx context.Context, to client.Client, live client.Reader, vmi *v1.VirtualMachineInstance) (Handed, error) {
+	if !arrived(vmi) {
+		return Handed{}, nil
 	}
 	m := vmi.Status.MigrationState
-	copied, err := get(ctx, live, vmi, m.TargetPersistentStatePVCName)
-	if err != nil || copied == nil || copied.DeletionTimestamp != nil || copied.Annotations[v1.StateCopyOfAnnotation] != m.SourcePersistentStatePVCName {
-		return "", err
-	}
 	left, err := get(ctx, live, vmi, m.SourcePersistentStatePVCName)
-	if err != nil || left == nil || left.DeletionTimestamp != nil || !isCopyOf(copied, left) {
-		return "", err
+	if err != nil || left == nil || left.DeletionTimestamp != nil {
+		return Handed{}, err
+	}
+	copied, err := get(ctx, live, vmi, m.TargetPersistentStatePVCName)
+	if err != nil {
+		return Handed{}, err
+	}
+	if why := keeps(m, left, copied); why != "" {
+		return Handed{Kept: why}, nil
 	}
 	if err := deleteOtherCopies(ctx, to, live, vmi, left, copied.Name); err != nil {
-		return "", err
+		return Handed{}, err
 	}
 	if err := to.Delete(ctx, left, client.Preconditions{UID: &left.UID}); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("delete claim %s, which the guest's state has left: %w", left.Name, err)
+		return Handed{}, fmt.Errorf("delete claim %s, which the guest's state has left: %w", left.Name, err)
 	}
-	return left.Name, nil
+	return Handed{Deleted: left.Name}, nil
+}
+
+// keeps is why a claim is not deleted although the target says that the guest's state has left it for a copy, which may be nil; empty if the claim goes.
+// It is pure.
+func keeps(m *v1.VirtualMachineInstanceMigrationState, left, copied *corev1.PersistentVolumeClaim) string {
+	kept := fmt.Sprintf("The claim %s is kept, and the VM's next start uses its state", left.Name)
+	switch {
+	case !m.Sends():
+		return fmt.Sprintf("%s: the virt-handler of node %s has not written that it sends the guest, whatever node %s says. "+
+			"If the guest's state is on the claim %s, delete %s", kept, m.SourceNode, m.TargetNode, m.TargetPersistentStatePVCName, left.Name)
+	case copied == nil:
+		return fmt.Sprintf("%s: the claim %s, to which the state has moved, is gone, or does not have the label %s and the owner of such a claim any more",
+			kept, m.TargetPersistentStatePVCName, v1.StateClaimLabel)
+	case copied.DeletionTimestamp != nil:
+		return fmt.Sprintf("%s: the claim %s, to which the state has moved, is being deleted", kept, copied.Name)
+	case !isCopyOf(copied, left):
+		return fmt.Sprintf("The claim %s is kept, and the VM's next start may use its state: the annotations %s and %s of the claim %s do not name it, with its UID, "+
+			"although the guest's state has moved there. Somebody has changed them, or has made %s anew. Delete the claim whose state is not wanted",
+			left.Name, v1.StateCopyOfAnnotation, v1.StateCopyOfUIDAnnotation, copied.Name, left.Name)
+	}
+	return ""
 }
 
 // deleteOtherCopies deletes the copies of a claim that migrations have left which failed, but for one copy. They would count, too, once that claim is

@@ -21,7 +21,8 @@ import (
 func moving(change func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "a-uid",
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "a", UID: "vm", Controller: ptr.To(true)}}}}
-	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourcePersistentStatePVCName: "old", TargetPersistentStatePVCName: "new", Decision: v1.DecisionTarget}
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourcePersistentStatePVCName: "old", TargetPersistentStatePVCName: "new", Decision: v1.DecisionTarget,
+		SourceNode: "node1", TargetNode: "node2", SourceState: &v1.MigrationSourceState{StartTimestamp: ptr.To(metav1.Unix(1, 0))}}
 	if change != nil {
 		change(vmi)
 	}
@@ -85,12 +86,17 @@ func TestHasMoved(t *testing.T) {
 		change func(*v1.VirtualMachineInstance)
 		want   bool
 	}{
-		"decided":                     {nil, true},
-		"undecided":                   {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = "" }, false},
-		"decided for the source":      {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource }, false},
-		"on the same claim":           {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetPersistentStatePVCName = "old" }, false},
-		"of an earlier controller":    {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetPersistentStatePVCName = "" }, false},
-		"never moved":                 {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState = nil }, false},
+		"decided":                  {nil, true},
+		"undecided":                {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = "" }, false},
+		"decided for the source":   {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource }, false},
+		"on the same claim":        {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetPersistentStatePVCName = "old" }, false},
+		"of an earlier controller": {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetPersistentStatePVCName = "" }, false},
+		"never moved":              {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState = nil }, false},
+		"only the target says so": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigrationState.SourceState = nil
+			vmi.Status.MigrationState.TargetState = &v1.MigrationTargetState{DomainReadyTimestamp: ptr.To(metav1.Now())}
+		}, false},
+		"the source has prepared":     {func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.SourceState.StartTimestamp = nil }, false},
 		"ended there":                 {ended("GuestShutdown"), true},
 		"its end is not known":        {ended(v1.ReasonPodDeleted), true},
 		"QEMU did not start there":    {ended("StartFailed"), false},
@@ -118,22 +124,28 @@ func TestHandOver(t *testing.T) {
 	restored.UID = "restored"
 	foreignCopy := claim("foreign", "old", false)
 	foreignCopy.OwnerReferences[0].UID = "another"
+	silent := moving(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.SourceState = nil })
+	unnamed := claim("new", "old", false)
+	delete(unnamed.Annotations, v1.StateCopyOfAnnotation)
 	for name, tt := range map[string]struct {
 		vmi    *v1.VirtualMachineInstance
 		claims []client.Object
-		want   string
+		want   string // the claims that are deleted, the one that the state has left first
+		kept   string
 	}{
-		"moved":                           {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false)}, "old"},
-		"not moved":                       {moving(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource }), []client.Object{claim("old", "", false), claim("new", "old", false)}, ""},
-		"done":                            {moving(nil), []client.Object{claim("new", "old", false)}, ""},
-		"being done":                      {moving(nil), []client.Object{claim("old", "", true), claim("new", "old", false)}, ""},
-		"the copy is gone":                {moving(nil), []client.Object{claim("old", "", false)}, ""},
-		"the copy goes":                   {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", true)}, ""},
-		"no copy of the old":              {moving(nil), []client.Object{claim("old", "", false), claim("new", "older", false)}, ""},
-		"a failed move left another copy": {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), claim("left", "old", false)}, "old left"},
-		"another guest's copy":            {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), foreignCopy}, "old"},
-		"restored from a backup":          {moving(nil), []client.Object{restored, claim("new", "old", false)}, ""},
-		"somebody else's":                 {moving(nil), []client.Object{foreign, claim("new", "old", false)}, ""},
+		"moved":                           {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false)}, "old", ""},
+		"not moved":                       {moving(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource }), []client.Object{claim("old", "", false), claim("new", "old", false)}, "", ""},
+		"done":                            {moving(nil), []client.Object{claim("new", "old", false)}, "", ""},
+		"being done":                      {moving(nil), []client.Object{claim("old", "", true), claim("new", "old", false)}, "", ""},
+		"the copy is gone":                {moving(nil), []client.Object{claim("old", "", false)}, "", "new, to which the state has moved, is gone"},
+		"the copy goes":                   {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", true)}, "", "is being deleted"},
+		"no copy of the old":              {moving(nil), []client.Object{claim("old", "", false), claim("new", "older", false)}, "", "of the claim new do not name it"},
+		"a user has removed the name":     {moving(nil), []client.Object{claim("old", "", false), unnamed}, "", "of the claim new do not name it"},
+		"only the target says so":         {silent, []client.Object{claim("old", "", false), claim("new", "old", false)}, "", "node1 has not written that it sends"},
+		"a failed move left another copy": {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), claim("left", "old", false)}, "old left", ""},
+		"another guest's copy":            {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), foreignCopy}, "old", ""},
+		"restored from a backup":          {moving(nil), []client.Object{restored, claim("new", "old", false)}, "", "or has made old anew"},
+		"somebody else's":                 {moving(nil), []client.Object{foreign, claim("new", "old", false)}, "", ""},
 	} {
 		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(tt.claims...).Build()
 		got, err := HandOver(t.Context(), c, c, tt.vmi)
@@ -141,10 +153,13 @@ func TestHandOver(t *testing.T) {
 		if err := errors.Join(err, c.List(t.Context(), &left)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		gone := strings.Fields(tt.want) // the claim that the state has left, and others
+		gone := strings.Fields(tt.want)
 		want := len(tt.claims) - len(gone)
-		if got != strings.Join(gone[:min(len(gone), 1)], "") || len(left.Items) != want {
-			t.Errorf("%s: deleted %q, want %q; %d claims are left, want %d", name, got, tt.want, len(left.Items), want)
+		if got.Deleted != strings.Join(gone[:min(len(gone), 1)], "") || len(left.Items) != want {
+			t.Errorf("%s: deleted %q, want %q; %d claims are left, want %d", name, got.Deleted, tt.want, len(left.Items), want)
+		}
+		if (got.Kept == "") != (tt.kept == "") || !strings.Contains(got.Kept, tt.kept) {
+			t.Errorf("%s: kept because %q, want %q", name, got.Kept, tt.kept)
 		}
 	}
 }

@@ -148,12 +148,14 @@ func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 			return unnotedDelay, nil
 		}
 	}
-	left, err := stateclaim.HandOver(ctx, r.Client, r.Live, vmi)
-	if err != nil {
+	handed, err := stateclaim.HandOver(ctx, r.Client, r.Live, vmi)
+	switch {
+	case err != nil:
 		return 0, err
-	}
-	if left != "" {
-		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate", "Deleted claim %s: the guest's state has moved to claim %s", left, vmi.Status.MigrationState.TargetPersistentStatePVCName)
+	case handed.Deleted != "":
+		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate", "Deleted claim %s: the guest's state has moved to claim %s", handed.Deleted, vmi.Status.MigrationState.TargetPersistentStatePVCName)
+	case handed.Kept != "":
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, v1.ReasonStateLeft, "Migrate", "%s", handed.Kept)
 	}
 	return 0, r.release(ctx, vmi)
 }

@@ -27,8 +27,19 @@ type Carried struct {
 // got is what the target says when it has a file.
 const got = 'K'
 
-// carryTimeout bounds how long the files may take. They are small.
-const carryTimeout = time.Minute
+// A file may take carryTimeout, a second more for each carrySpeed bytes, and longestCarry at most. The UEFI variables of arm64 have 64 MiB, and the
+// target's storage may be slow.
+const (
+	carryTimeout = time.Minute
+	carrySpeed   = 128 << 10
+	longestCarry = 30 * time.Minute
+)
+
+// patience is how long the file may take.
+func (c Carried) patience() time.Duration {
+	const most = int64((longestCarry - carryTimeout) / time.Second)
+	return carryTimeout + time.Duration(min(max(c.Size, 0)/carrySpeed, most))*time.Second
+}
 
 // carry sends the files, one after the other, and waits until the target has them.
 func (s *Source) carry(ctx context.Context) error {
@@ -52,7 +63,7 @@ func (s *Source) carryVariables(ctx context.Context) error {
 }
 
 func (c Carried) send(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, carryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
 	file, err := os.Open(c.Path)
 	if err != nil {

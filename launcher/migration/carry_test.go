@@ -109,3 +109,12 @@ func TestCarryFails(t *testing.T) {
 		}
 	})
 }
+
+// TestPatienceOfCarried: a large file may take longer, and none takes for ever.
+func TestPatienceOfCarried(t *testing.T) {
+	for size, want := range map[int64]time.Duration{-1: time.Minute, 0: time.Minute, 540 << 10: time.Minute + 4*time.Second, 64 << 20: time.Minute + 512*time.Second, 1 << 62: 30 * time.Minute} {
+		if got := (Carried{Size: size}).patience(); got != want {
+			t.Errorf("%d bytes: %s, want %s", size, got, want)
+		}
+	}
+}

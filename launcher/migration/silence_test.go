@@ -150,3 +150,32 @@ func TestLateTarget(t *testing.T) {
 		})
 	}
 }
+
+// TestWholeHoldsUpNobody: a guest whose memory still comes runs before its state is on the disk, however slow the storage is. The reception ends after
+// both.
+func TestWholeHoldsUpNobody(t *testing.T) {
+	state, peer, err := process.Pair("channel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	defer peer.Close()
+	trails, written, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	target := &Target{QEMU: play(t, map[string][]string{"query-migrate": {trailing, done}, "query-status": {`{"status": "paused"}`}})}
+	target.Whole = func() error { <-written; return errors.New("the disk is full") }
+	go func() { ended <- target.Receive(t.Context(), state, func() { close(trails) }) }()
+	select {
+	case <-trails:
+	case <-time.After(time.Minute):
+		t.Fatal("the guest waits for the disk")
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("the reception ends before the state is on the disk: %v", err)
+	case <-time.After(2 * time.Second):
+	}
+	close(written)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -18,8 +18,8 @@ type Target struct {
 	QEMU *qmp.Client
 	// Changed gets a value after QEMU has sent an event.
 	Changed <-chan struct{}
-	// Whole, if set, is called once the copied disks and the state of the machine are as the guest left them. Its error ends a migration that the source
-	// can take back: a guest whose memory still comes may have no other place.
+	// Whole, if set, is called once the copied disks and the state of the machine are as the guest left them. It may wait for storage. Its error ends a
+	// migration that the source can take back. A guest whose memory still comes has no other place, and does not wait for Whole.
 	Whole func() error
 
 	listener *net.UnixListener // of QEMU's NBD server; nil before the first Export
@@ -153,16 +153,34 @@ func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) err
 	if err := t.whole(); err != nil {
 		return err
 	}
-	if t.Whole != nil {
-		if err := t.Whole(); err != nil && all {
-			return err
-		}
-	}
 	if all {
-		return nil
+		if t.Whole == nil {
+			return nil
+		}
+		return t.Whole()
 	}
 	trails()
-	return t.awaitMemory(ctx, w, lost)
+	noted := t.noteWhole()
+	if err := t.awaitMemory(ctx, w, lost); err != nil {
+		return err
+	}
+	select { // the guest runs, but the source keeps what it has until all of the state is on the disk here
+	case <-noted:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// noteWhole calls Whole, which says itself what goes wrong. The channel that it returns is closed then.
+func (t *Target) noteWhole() <-chan struct{} {
+	noted := make(chan struct{})
+	go func() {
+		defer close(noted)
+		if t.Whole != nil {
+			_ = t.Whole()
+		}
+	}()
+	return noted
 }
 
 // awaitMemory waits for the memory of a guest that may run already.
