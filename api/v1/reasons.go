@@ -86,6 +86,8 @@ const (
 	ReasonMTUTooLarge = "MTUTooLarge"
 	// ReasonTPMEmulatorEnded is the reason of TPMFailed.
 	ReasonTPMEmulatorEnded = "TPMEmulatorEnded"
+	// ReasonEarlierLauncher is the reason of StateStays.
+	ReasonEarlierLauncher = "EarlierLauncher"
 )
 
 // Reasons of Ready for a guest that runs: GuestRunning if no readiness probe asks it. Otherwise

@@ -797,6 +797,33 @@ func TestStall(t *testing.T) {
 	}
 }
 
+// TestSourceSpeaksFirst: the source writes that it sends the guest before its launcher is asked to. If that cannot be written, nothing is sent, and so it
+// is if somebody has decided already.
+func TestSourceSpeaksFirst(t *testing.T) {
+	m := newMoving(t)
+	m.source.refuse[control.CommandMigrate] = "the guest reboots"
+	m.until("decided", func() bool { return m.status().Decision != "" })
+	m.idle()
+	if !m.status().Sends() {
+		t.Errorf("the launcher was asked, and the source says %+v", m.status().SourceState)
+	}
+	for name, c := range map[string]struct {
+		before func(m *moving)
+		want   error
+	}{
+		"the API server is away": {func(m *moving) { m.away.Store(true) }, nil},
+		"the target has decided": {func(m *moving) { m.decide(v1.DecisionTarget) }, errDecided},
+		"it was cancelled":       {func(m *moving) { m.decide(v1.DecisionSource) }, errDecided},
+	} {
+		m := newMoving(t)
+		d := &departure{of: m.here.Departures, vmi: m.vmi()}
+		c.before(m)
+		if err := d.begin(t.Context()); err == nil || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // copiesState has the guest's state be on a claim from which it moves to another.
 func (m *moving) copiesState() {
 	m.Helper()
