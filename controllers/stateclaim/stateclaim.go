@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,9 +33,12 @@ func Owner(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
 }
 
 // IsOwned says whether a claim is one with state, and belongs to what the claims with a VMI's state belong to. Neither the label nor the owner
-// alone will do. Without the owner, whoever may make claims could give a VM another state, and the claim would outlive the VM.
+// alone will do. Without the owner, whoever may make claims could give a VM another state, and the claim would outlive the VM. A claim that is a VMI's
+// needs the form of the name, too: virt-controller may delete no other claim of a VMI.
 func IsOwned(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Labels[v1.StateClaimLabel] != "" && belongs(claim, Owner(vmi))
+	of := Owner(vmi)
+	return claim.Labels[v1.StateClaimLabel] != "" && belongs(claim, of) &&
+		(of.Kind == v1.VirtualMachineGroupVersionKind.Kind || strings.HasPrefix(claim.Name, v1.StateClaimLabel+"-"))
 }
 
 func belongs(claim *corev1.PersistentVolumeClaim, to metav1.OwnerReference) bool {

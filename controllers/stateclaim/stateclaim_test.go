@@ -74,6 +74,36 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestIsOwned: a claim is a guest's by the label and the owner. A VMI's own claim has the name of such a claim, too.
+func TestIsOwned(t *testing.T) {
+	alone := func(vmi *v1.VirtualMachineInstance) { vmi.OwnerReferences = nil }
+	usual := v1.StateClaimName("a", "a-uid")
+	for name, tt := range map[string]struct {
+		vmi   func(*v1.VirtualMachineInstance)
+		claim string
+		owner types.UID
+		want  bool
+	}{
+		"a VM's":                       {nil, "restored", "vm", true},
+		"another VM's":                 {nil, "restored", "other", false},
+		"a VMI's":                      {alone, usual, "a-uid", true},
+		"another VMI's":                {alone, usual, "other", false},
+		"a VMI's, with another's name": {alone, "restored", "a-uid", false},
+	} {
+		vmi, c := moving(tt.vmi), claim(tt.claim, "", false)
+		of := Owner(vmi)
+		of.UID = tt.owner
+		c.OwnerReferences = []metav1.OwnerReference{of}
+		if got := IsOwned(vmi, c); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+		c.Labels = nil
+		if IsOwned(vmi, c) {
+			t.Errorf("%s, without the label: it is the guest's", name)
+		}
+	}
+}
+
 // TestHasMoved: after the decision the state is at the target, unless the guest never ran there.
 func TestHasMoved(t *testing.T) {
 	ended := func(reason string) func(*v1.VirtualMachineInstance) {
