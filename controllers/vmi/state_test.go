@@ -393,15 +393,16 @@ func TestStateClaimOfWhom(t *testing.T) {
 		claims []corev1.PersistentVolumeClaim
 		want   string
 	}{
-		"none":            {vmi, nil, ""},
-		"usual":           {vmi, []corev1.PersistentVolumeClaim{claim("a", labels, own), claim(usual, labels, own)}, usual},
-		"another name":    {vmi, []corev1.PersistentVolumeClaim{claim("b", labels, own), claim("a", labels, own)}, "a"},
-		"no owner":        {vmi, []corev1.PersistentVolumeClaim{claim(usual, labels)}, ""},
-		"not controlled":  {vmi, []corev1.PersistentVolumeClaim{claim(usual, labels, notControlling)}, ""},
-		"no label":        {vmi, []corev1.PersistentVolumeClaim{claim(usual, nil, own)}, ""},
-		"a VM's, alone":   {alone, []corev1.PersistentVolumeClaim{claim(usual, labels, own)}, ""},
-		"of the VMI":      {alone, []corev1.PersistentVolumeClaim{claim("a", labels, stateclaim.Owner(alone))}, "a"},
-		"of a foreign VM": {forged, []corev1.PersistentVolumeClaim{claim(usual, labels, own)}, ""},
+		"none":             {vmi, nil, ""},
+		"usual":            {vmi, []corev1.PersistentVolumeClaim{claim("a", labels, own), claim(usual, labels, own)}, usual},
+		"another name":     {vmi, []corev1.PersistentVolumeClaim{claim("b", labels, own), claim("a", labels, own)}, "a"},
+		"no owner":         {vmi, []corev1.PersistentVolumeClaim{claim(usual, labels)}, ""},
+		"not controlled":   {vmi, []corev1.PersistentVolumeClaim{claim(usual, labels, notControlling)}, ""},
+		"no label":         {vmi, []corev1.PersistentVolumeClaim{claim(usual, nil, own)}, ""},
+		"a VM's, alone":    {alone, []corev1.PersistentVolumeClaim{claim(usual, labels, own)}, ""},
+		"of the VMI":       {alone, []corev1.PersistentVolumeClaim{claim("persistent-state-for-a", labels, stateclaim.Owner(alone))}, "persistent-state-for-a"},
+		"a VMI's, no name": {alone, []corev1.PersistentVolumeClaim{claim("a", labels, stateclaim.Owner(alone))}, ""},
+		"of a foreign VM":  {forged, []corev1.PersistentVolumeClaim{claim(usual, labels, own)}, ""},
 	} {
 		got := ""
 		if found := stateclaim.Find(tt.vmi, tt.claims); found != nil {

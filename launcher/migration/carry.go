@@ -28,7 +28,7 @@ type Carried struct {
 const got = 'K'
 
 // A file may take carryTimeout, a second more for each carrySpeed bytes, and longestCarry at most. The UEFI variables of arm64 have 64 MiB, and the
-// target's storage may be slow.
+// target's storage may be slow. The limit of the whole migration, Limits.Completion, holds for them as well.
 const (
 	carryTimeout = time.Minute
 	carrySpeed   = 128 << 10
