@@ -360,9 +360,9 @@ func TestMigrationFilesystems(t *testing.T) {
 	m.canMove()
 	// The guest reads a file that others exchange for another all the time. It must never get the other.
 	m.node(`cd "$1" && head -c 4000000 /dev/zero | tr '\0' m >victim && tr m o <victim >decoy && chmod 644 victim decoy`, folder)
-	// The guest's cache has the beginning of the file, and not the end.
+	// The guest's cache has the beginning of the file, and not the end. For a moment of each exchange there is no file.
 	var stop func() int
-	const open, end = "exec 8</tmp/data/victim; dd bs=1 count=1 <&8 2>/dev/null; echo", "cat <&8 2>/dev/null | tail -c 1; echo"
+	const open, end = "until command exec 8</tmp/data/victim; do usleep 10000; done 2>/dev/null; dd bs=1 count=1 <&8 2>/dev/null; echo", "cat <&8 2>/dev/null | tail -c 1; echo"
 	has := m.in(shell, open)
 	if has != "m" {
 		t.Fatalf("the file begins with %q", has)
