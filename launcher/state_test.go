@@ -30,7 +30,7 @@ func TestStateUEFI(t *testing.T) {
 	}
 	first := start()
 	first.until(control.StateRunning)
-	left := first.written()
+	left := first.tried()
 	first.stop()
 
 	// A mark where OVMF keeps nothing: OVMF's variables end long before the spare block.
@@ -66,7 +66,7 @@ func TestMigrateStateUEFI(t *testing.T) {
 	m.source.keepsVariables(volume)
 	m.source.must(m.source.call(control.CommandStart, m.source.request, nil))
 	m.source.until(control.StateRunning)
-	left := m.source.written()
+	left := m.source.tried()
 	m.aimUEFI()
 	m.begin(limits)
 	m.target.until(control.StateReceived)
@@ -115,7 +115,7 @@ func TestMigrateCopiedUEFI(t *testing.T) {
 	m.source.keepsVariables(t.TempDir())
 	m.source.must(m.source.call(control.CommandStart, m.source.request, nil))
 	m.source.until(control.StateRunning)
-	m.source.written()
+	m.source.tried()
 	m.source.must(m.source.call(control.CommandPause, nil, nil))
 	m.source.until(control.StatePaused)
 	left, err := os.ReadFile(m.source.request.Machine.Firmware.Variables.Path)

@@ -206,7 +206,13 @@ func TestHostile(t *testing.T) {
 				_, _ = c.Hostname(ctx) // what it has sent is still there
 			}
 			good(a)
-			if hostname, err = c.Hostname(t.Context()); hostname != "good" || err != nil {
+			// On a machine that has much to do the agent may need longer than a call waits.
+			for deadline := time.Now().Add(time.Minute); ; {
+				if hostname, err = c.Hostname(t.Context()); err == nil || time.Now().After(deadline) {
+					break
+				}
+			}
+			if hostname != "good" || err != nil {
 				t.Errorf("afterwards: %q, %v", hostname, err)
 			}
 		})
