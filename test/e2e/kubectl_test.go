@@ -42,7 +42,11 @@ func kubectl(t *testing.T, args ...string) string {
 // apply applies manifests from text.
 func apply(t *testing.T, namespace, manifests string) {
 	t.Helper()
-	if _, err := output(manifests, "kubectl", "-n", namespace, "apply", "-f", "-"); err != nil {
+	err := poll(time.Minute, func() error { // virt-api may be too busy for the API server
+		_, err := output(manifests, "kubectl", "-n", namespace, "apply", "-f", "-")
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
