@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -42,11 +43,15 @@ func kubectl(t *testing.T, args ...string) string {
 // apply applies manifests from text.
 func apply(t *testing.T, namespace, manifests string) {
 	t.Helper()
-	err := poll(time.Minute, func() error { // virt-api may be too busy for the API server
+	var refused error
+	err := poll(time.Minute, func() error {
 		_, err := output(manifests, "kubectl", "-n", namespace, "apply", "-f", "-")
+		if err != nil && !strings.Contains(err.Error(), "failed calling webhook") { // virt-api may be too busy for the API server
+			refused, err = err, nil
+		}
 		return err
 	})
-	if err != nil {
+	if err := errors.Join(err, refused); err != nil {
 		t.Fatal(err)
 	}
 }
