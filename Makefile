@@ -62,7 +62,7 @@ LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./control
 .PHONY: unit
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	@# Six packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
-	go test -race -p 6 -timeout 20m $(LONGEST_UNIT) $$(go list ./... | grep -v /test/e2e)
+	go test -race -p 6 -timeout 30m $(LONGEST_UNIT) $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m .
 	@# They read files of another module, which Go's cache of results does not look at.
 	cd tools && go test -count 1 -timeout 5m ./...
