@@ -51,6 +51,8 @@ func TestLives(t *testing.T) {
 		{"has no ACPI", after(noACPI, sigterm, quits, exit0), "TellQuit", control.ReasonShutdown, "the guest has no ACPI and so no power button; QEMU was ended"},
 		{"has less time than was said", after(start, sigterm, GraceShortened{5, at(105)}, quits, exit0), "Press AskAgent TellQuit", control.ReasonGracePeriodOver, "the guest did not power off within 5 seconds; QEMU was ended"},
 		{"QEMU does not react", after(start, sigterm, Expired{GraceTimer}, Expired{KillTimer}, killed), "Press AskAgent TellQuit Kill", control.ReasonGracePeriodOver, "the guest did not power off within 30 seconds; QEMU was ended"},
+		{"QEMU does not end after the guest", after(start, off, Expired{GraceTimer}, Expired{KillTimer}, killed), "TellQuit Kill", control.ReasonGuestShutdown, "the guest powered off"},
+		{"QEMU does not end after a panic", after(start, Panic{}, PoweredDown{Guest: true, Reason: "guest-panic"}, Expired{GraceTimer}, Expired{KillTimer}, killed), "TellQuit Kill", control.ReasonGuestPanic, "the guest's kernel panicked"},
 		{"QEMU is slow to end", after(start, sigterm, off, Expired{GraceTimer}, Expired{KillTimer}, killed), "Press AskAgent TellQuit Kill", control.ReasonShutdown, "the guest powered off after the ACPI power button"},
 		{"QEMU loses its monitor and is slow to end", after(start, off, MonitorLost{errLost}, Expired{KillTimer}, killed), "Kill", control.ReasonGuestShutdown, "the guest powered off"},
 		{"QEMU is killed", after(start, killed), "", control.ReasonQEMUExited, "QEMU was killed by signal 9 (killed)"},

@@ -87,11 +87,14 @@ func (s *step) graceShortened(e GraceShortened) {
 }
 
 func (s *step) graceOver() {
-	if s.endsLater() {
+	switch {
+	case s.endsLater():
 		s.quit(Cause{Kind: Moved})
-		return
+	case s.outlives() && s.Panicked:
+		s.quit(Cause{Kind: Crashed})
+	default:
+		s.quit(Cause{Kind: Quit})
 	}
-	s.quit(Cause{Kind: Quit})
 }
 
 func (s *step) canceled() {

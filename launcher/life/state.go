@@ -177,7 +177,7 @@ type Timer int
 // Timers.
 const (
 	ButtonTimer   Timer = iota // until the power button is pressed again
-	GraceTimer                 // until the grace period is over
+	GraceTimer                 // until the grace period is over, or a QEMU whose guest has powered off has had as long
 	KillTimer                  // until an end that does not come by itself is forced
 	RetryTimer                 // until a guest that an I/O error stopped may run again
 	SettleTimer                // until that guest counts as running
@@ -218,7 +218,7 @@ func (s State) runs(t Timer) bool {
 	case ButtonTimer:
 		return s.Phase == ShuttingDown
 	case GraceTimer:
-		return s.Phase == ShuttingDown || s.endsLater()
+		return s.Phase == ShuttingDown || s.endsLater() || s.outlives()
 	case KillTimer:
 		return s.Phase == Aborting || s.Phase == Quitting || s.driven() && s.Lost != ""
 	case RetryTimer:
@@ -241,6 +241,11 @@ func (s State) Follows() bool { return s.Leaving == Trailing || s.Leaving == Swi
 // endsLater says whether a launcher that was asked to end still sends the memory of a guest that runs elsewhere.
 func (s State) endsLater() bool {
 	return s.Follows() && s.Wish == Shutdown && (s.Phase == Running || s.Phase == Paused)
+}
+
+// outlives says whether QEMU is there although its guest has powered off by itself. QEMU may wait for the program behind a file system, or for storage.
+func (s State) outlives() bool {
+	return s.Power == Off && (s.Phase == Running || s.Phase == Paused) && !s.Leaving.decided() && !s.endsLater()
 }
 
 // driven says whether QEMU is there and has not been told to end.

@@ -16,6 +16,9 @@ func Step(before State, heard Event) (State, []Action) {
 		return before, nil
 	}
 	s.hear(heard)
+	if s.outlives() && !before.outlives() { // QEMU may have to write, also where the guest has no grace period
+		s.timer(GraceTimer, max(seconds(s.Order.Grace), QuitTime))
+	}
 	return s.State, s.actions(before, heard)
 }
 
