@@ -19,6 +19,10 @@ const (
 	InheritedFileSystem InheritedKind = "filesystem"
 	// InheritedLifeline is a connection that tells what is around the program of a file system when QEMU has ended. QEMU does nothing with it.
 	InheritedLifeline InheritedKind = "lifeline"
+	// InheritedPasst is a connection to the program passt behind a NIC.
+	InheritedPasst InheritedKind = "passt"
+	// InheritedPasstLifeline is the same as InheritedLifeline, for the program passt behind a NIC.
+	InheritedPasstLifeline InheritedKind = "passt-lifeline"
 )
 
 // Inherited is a file that QEMU gets as an open descriptor.
@@ -31,12 +35,13 @@ type Inherited struct {
 }
 
 // String is the file's name where others speak of it: qmp, serial, agent, tpm,
-// tap/<nic>/<queue>, vhost/<nic>/<queue>, disk/<name>, filesystem/<name>, lifeline/<name>, variables. Names of NICs, disks and file systems hold no slash.
+// tap/<nic>/<queue>, vhost/<nic>/<queue>, passt/<nic>, passt-lifeline/<nic>, disk/<name>, filesystem/<name>, lifeline/<name>, variables. Names of NICs, disks and
+// file systems hold no slash.
 func (i Inherited) String() string {
 	switch i.Kind {
 	case InheritedTap, InheritedVhost:
 		return string(i.Kind) + "/" + i.Name + "/" + strconv.Itoa(i.Index)
-	case InheritedDisk, InheritedFileSystem, InheritedLifeline:
+	case InheritedDisk, InheritedFileSystem, InheritedLifeline, InheritedPasst, InheritedPasstLifeline:
 		return string(i.Kind) + "/" + i.Name
 	}
 	return string(i.Kind)
@@ -66,6 +71,9 @@ func (m *Machine) Inherits() []Inherited {
 		for queue := range nic.vhostQueues() {
 			files = append(files, Inherited{InheritedVhost, nic.Name, queue})
 		}
+		if nic.Passt != "" {
+			files = append(files, Inherited{Kind: InheritedPasst, Name: nic.Name})
+		}
 	}
 	for _, d := range m.Disks {
 		if d.Image.Volume != "" {
@@ -80,6 +88,11 @@ func (m *Machine) Inherits() []Inherited {
 	}
 	for _, f := range m.FileSystems {
 		files = append(files, Inherited{Kind: InheritedLifeline, Name: f.Name})
+	}
+	for _, nic := range m.NICs {
+		if nic.Passt != "" {
+			files = append(files, Inherited{Kind: InheritedPasstLifeline, Name: nic.Name})
+		}
 	}
 	return files
 }
@@ -104,6 +117,9 @@ func (m *Machine) descriptors() descriptors {
 
 // tap are the numbers of the files behind a NIC.
 func (d descriptors) tap(nic NIC) (files TapFiles) {
+	if nic.Passt != "" {
+		return TapFiles{Queues: []int{d[Inherited{Kind: InheritedPasst, Name: nic.Name}]}}
+	}
 	for queue := range nic.tapQueues() {
 		files.Queues = append(files.Queues, d[Inherited{InheritedTap, nic.Name, queue}])
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// NIC is a network card and what is behind it: a tap, a network inside QEMU, or a card of the node.
+// NIC is a network card and what is behind it: a tap, the program passt, a network inside QEMU, or a card of the node.
 type NIC struct {
 	Name string `json:"name"`
 	// Driver is a QEMU network device such as virtio-net-pci-non-transitional.
@@ -45,6 +45,9 @@ type NIC struct {
 	// HostDevice is the PCI address, on the node, of the card that the guest gets by VFIO, such as 0000:3b:02.1. The
 	// card has no tap and no queues of QEMU's, and MAC is what the network gave the card.
 	HostDevice string `json:"hostDevice,omitempty"`
+	// Passt is where passt listens, which moves the packets instead of a tap. The launcher connects, and QEMU gets
+	// the connection. It has one queue. Empty without passt.
+	Passt string `json:"passt,omitempty"`
 }
 
 // ID is the QEMU device id of the card.
@@ -53,7 +56,7 @@ func (n NIC) ID() string { return "nic-" + n.Name }
 func (n NIC) netdevID() string { return "net-" + n.Name }
 
 type tapProps struct {
-	Type string `json:"type" from:"user" rule:"a tap that virt-handler has made"`
+	Type string `json:"type" from:"user,passt" rule:"a tap that virt-handler has made"`
 	ID   string `json:"id" from:"name"`
 	FD   string `json:"fd,omitempty" from:"queues,user" rule:"the number of an inherited file, by the files' order"`
 	FDs  string `json:"fds,omitempty" from:"queues,user" rule:"the numbers of inherited files, by the files' order"`
@@ -63,7 +66,21 @@ type tapProps struct {
 	VhostFDs string `json:"vhostfds,omitempty" from:"vhost,queues,user" rule:"the numbers of inherited files, by the files' order"`
 }
 
-// TapFiles are the child's file descriptors behind a card, one for each queue of the tap.
+// streamProps are of a socket over which QEMU sends and gets frames, each after its length.
+type streamProps struct {
+	Type   string      `json:"type" from:"passt" rule:"passt is at the other end"`
+	ID     string      `json:"id" from:"name"`
+	Server bool        `json:"server" rule:"the launcher has connected the socket"`
+	Addr   inheritedFD `json:"addr"`
+}
+
+// inheritedFD is a socket among QEMU's SocketAddress.
+type inheritedFD struct {
+	Type string `json:"type" rule:"the socket is inherited"`
+	FD   string `json:"str" rule:"the number of an inherited file, by the files' order"`
+}
+
+// TapFiles are the child's file descriptors behind a card, one for each queue of the tap, or the connection to passt.
 // Vhost is empty without vhost-net.
 type TapFiles struct{ Queues, Vhost []int }
 
@@ -71,6 +88,9 @@ type TapFiles struct{ Queues, Vhost []int }
 func (n NIC) Netdev(files TapFiles) any {
 	if n.User != nil {
 		return n.User.netdev(n.netdevID())
+	}
+	if n.Passt != "" {
+		return streamProps{Type: "stream", ID: n.netdevID(), Addr: inheritedFD{Type: "fd", FD: strconv.Itoa(files.Queues[0])}}
 	}
 	p := tapProps{Type: "tap", ID: n.netdevID(), Vhost: n.Vhost}
 	p.FD, p.FDs = oneOrMany(files.Queues)
@@ -161,7 +181,7 @@ func (n NIC) IsVirtio() bool { return strings.HasPrefix(n.Driver, "virtio-net-pc
 
 // tapQueues is how many queues of a tap QEMU inherits for the card.
 func (n NIC) tapQueues() int {
-	if n.User != nil || n.HostDevice != "" {
+	if n.User != nil || n.HostDevice != "" || n.Passt != "" {
 		return 0
 	}
 	return n.Queues

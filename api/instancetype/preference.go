@@ -217,7 +217,7 @@ func applyInterfaces(p *v1beta1.DevicePreferences, spec *v1.VirtualMachineInstan
 	for i := range spec.Domain.Devices.Interfaces {
 		nic := &spec.Domain.Devices.Interfaces[i]
 		prefer(&nic.Model, p.PreferredInterfaceModel)
-		if p.PreferredInterfaceMasquerade != nil && pod[nic.Name] && nic.Bridge == nil && nic.Masquerade == nil && nic.Binding == nil && nic.SRIOV == nil {
+		if p.PreferredInterfaceMasquerade != nil && pod[nic.Name] && nic.Bridge == nil && nic.Masquerade == nil && nic.Binding == nil && nic.SRIOV == nil && nic.PasstBinding == nil {
 			nic.Masquerade = &v1.InterfaceMasquerade{}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // Interface connects the guest to a network. Exactly one binding is set; in a VirtualMachine a
 // preference may set it.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding), has(self.slirp), has(self.macvtap), has(self.passt)].filter(b, b).size() <= 1",message="exactly one binding must be set (supported: bridge, masquerade, sriov, binding)"
+// +kubebuilder:validation:XValidation:rule="[has(self.masquerade), has(self.bridge), has(self.sriov), has(self.passtBinding), has(self.binding), has(self.slirp), has(self.macvtap), has(self.passt)].filter(b, b).size() <= 1",message="exactly one binding must be set (supported: bridge, masquerade, sriov, passtBinding, binding)"
 type Interface struct {
 	// Name of the network it connects to.
 	// +kubebuilder:validation:MinLength=1
@@ -38,7 +38,7 @@ type Interface struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	BootOrder *uint32 `json:"bootOrder,omitempty"`
-	// Ports that masquerade forwards from the pod's address to the guest. Default: all. With
+	// Ports that masquerade and passtBinding forward from the pod's address to the guest. Default: all. With
 	// bridge, all ports are the guest's. The pod shows the listed ports of its own network.
 	// +optional
 	// +listType=atomic
@@ -57,14 +57,13 @@ type Interface struct {
 	// network.
 	// +optional
 	Masquerade *InterfaceMasquerade `json:"masquerade,omitempty"`
+	// PasstBinding: passt makes the guest's connections anew from the pod.
+	// +optional
+	PasstBinding *InterfacePasstBinding `json:"passtBinding,omitempty"`
 
 	// SRIOV: the guest gets a network card of the node by VFIO, and does not migrate.
 	// +optional
 	SRIOV *InterfaceSRIOV `json:"sriov,omitempty"`
-	// PasstBinding is refused: not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="false",message="not supported yet: passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"
-	PasstBinding *Unsupported `json:"passtBinding,omitempty" later:"passt makes a user namespace, which the seccomp profile RuntimeDefault of the pod denies; masquerade connects the guest to the same network"`
 	// Binding by a plugin of the KubeVirt object, of domainAttachmentType managedTap.
 	// +optional
 	Binding *PluginBinding `json:"binding,omitempty"`
@@ -107,7 +106,7 @@ type Interface struct {
 
 var (
 	interfaceModels = []string{"virtio", "e1000", "e1000e", "rtl8139"}
-	bindingRule     = "exactly one binding must be set (supported: bridge, masquerade, sriov, binding)"
+	bindingRule     = "exactly one binding must be set (supported: bridge, masquerade, sriov, passtBinding, binding)"
 )
 
 // InterfaceBridge is the binding by which the guest takes the pod's place on a network.
@@ -126,6 +125,18 @@ type PluginBinding struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 }
+
+// InterfacePasstBinding is the binding by the program passt.
+type InterfacePasstBinding struct{}
+
+// PasstLabel is the label of nodes on which a pod can have passt: "true" if the node has the seccomp profile that passt needs, "false" if not.
+const PasstLabel = "kubeqemu.io/passt"
+
+// PasstProfile is the file of that profile, below the kubelet's folder of seccomp profiles.
+const PasstProfile = "kubeqemu/passt.json"
+
+// PasstContainerPrefix begins the name of the container with the program that connects an interface; the interface's place in the spec follows.
+const PasstContainerPrefix = "passt-"
 
 // Port of the guest.
 type Port struct {
@@ -302,6 +313,9 @@ func validateNetworks(spec *VirtualMachineInstanceSpec, path *field.Path) field.
 			errs = append(errs, field.Forbidden(p.Child("masquerade"), "masquerade is for the pod network only; a network of multus takes bridge"))
 		}
 		errs = append(errs, validateSRIOV(&nic, network, ok, p)...)
+		if nic.PasstBinding != nil && network.Multus != nil && network.Pod == nil {
+			errs = append(errs, field.Forbidden(p.Child("passtBinding"), "passtBinding is for the pod network only; a network of multus takes bridge"))
+		}
 		errs = append(errs, validateInterface(&nic, p)...)
 		errs = append(errs, validateAbsent(&nic, network, p.Child("state"))...)
 	}
@@ -401,11 +415,18 @@ func validateInterface(nic *Interface, path *field.Path) field.ErrorList {
 	if nic.Binding != nil && nic.Binding.Name == "" {
 		errs = append(errs, field.Required(path.Child("binding", "name"), "the name of a plugin of the KubeVirt object"))
 	}
-	if nic.DHCPOptions != nil && !nic.MayServe() {
+	switch {
+	case nic.DHCPOptions == nil:
+	case nic.PasstBinding != nil:
+		errs = append(errs, field.Forbidden(path.Child("dhcpOptions"), "passt's DHCP server has no further options; masquerade has them"))
+	case !nic.MayServe():
 		errs = append(errs, field.Forbidden(path.Child("dhcpOptions"), "no DHCP server of the pod serves an interface with sriov or binding: the network's own server has to say the options"))
 	}
 	return errs
 }
+
+// passtMAC is the address of the gateway that passt shows the guest, passt's default.
+const passtMAC = "9a:55:9a:55:9a:55"
 
 func validateMAC(nic *Interface, path *field.Path) field.ErrorList {
 	mac, err := net.ParseMAC(nic.MacAddress)
@@ -419,6 +440,8 @@ func validateMAC(nic *Interface, path *field.Path) field.ErrorList {
 		problem = "must not be all zeros"
 	case nic.Masquerade != nil && mac.String() == "02:00:00:00:00:00":
 		problem = "is the gateway's address with masquerade"
+	case nic.PasstBinding != nil && mac.String() == passtMAC:
+		problem = "is passt's own address with passtBinding"
 	default:
 		return nil
 	}

@@ -22,7 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="Live-Migratable",type=string,JSONPath=.status.conditions[?(@.type=='LiveMigratable')].status,priority=1
 // +kubebuilder:printcolumn:name="Paused",type=string,JSONPath=.status.conditions[?(@.type=='Paused')].status,priority=1
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.domain.devices) || !has(self.spec.domain.devices.interfaces) || self.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade, sriov, binding)",fieldPath=".spec.domain.devices.interfaces"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.domain.devices) || !has(self.spec.domain.devices.interfaces) || self.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade, sriov, passtBinding, binding)",fieldPath=".spec.domain.devices.interfaces"
 type VirtualMachineInstance struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -33,6 +33,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/cpus"
 	"github.com/kubeqemu/kubeqemu/controllers/node/elevate"
+	"github.com/kubeqemu/kubeqemu/controllers/node/seccomp"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
@@ -214,7 +215,7 @@ func (l *launchers) renewLease(ctx context.Context) error {
 		return err
 	}
 	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
-		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Offers, CPUs: l.cpus.Told}
+		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Offers, Passt: seccomp.Folder(filepath.Join(l.options.kubelet, "seccomp")).HasPasst, CPUs: l.cpus.Told}
 	return writer.Start(ctx)
 }
 

@@ -10,7 +10,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/kubeqemu/kubeqemu/launcher/virtiofs"
+	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -25,22 +25,62 @@ func serveFiles(args []string) int {
 	program := flags.String("program", layout.VirtioFSD, "`path` of virtiofsd")
 	socket := flags.String("socket", layout.OwnFileSystemSocket(), "`socket` at which virtiofsd is to listen")
 	parseFlags(flags, args)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	err := limitFiles(*most)
 	if err == nil {
 		// 0 leaves the limit as it is.
 		command := append([]string{"--socket-path=" + *socket, "--rlimit-nofile=0"}, flags.Args()...)
-		err = virtiofs.Server{Program: *program, Args: command, Socket: *socket, Output: os.Stderr}.Serve(ctx)
+		err = serveBeside(sidecar.Server{Program: *program, Args: command, Socket: *socket, Output: os.Stderr})
 	}
+	return exitCode(err)
+}
+
+// serveNetwork runs passt for the QEMU of this pod, as PID 1 of a container of its own. passt has a file for each port and each connection, and would
+// fail without a word about the limit of open files.
+func serveNetwork(args []string) int {
+	debug.SetGCPercent(20)
+	debug.SetMemoryLimit(3 << 20)
+	flags := flag.NewFlagSet("serve-network", flag.ExitOnError)
+	most := flags.Uint64("most", 1024, "how many `files` passt may have open at a time")
+	least := flags.Uint64("least", 0, "how many `files` passt needs for the ports")
+	parseFlags(flags, args)
+	socket := layout.OwnPasstSocket()
+	err := errors.Join(permitFiles(*least), limitFiles(*most))
+	if err == nil {
+		command := append([]string{"--foreground", "--socket=" + socket}, flags.Args()...)
+		err = serveBeside(sidecar.Server{Program: layout.Passt, Args: command, Socket: socket, Output: os.Stderr})
+	}
+	return exitCode(err)
+}
+
+// serveBeside serves until the kubelet asks this process to end.
+func serveBeside(s sidecar.Server) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	return s.Serve(ctx)
+}
+
+// exitCode writes an error, and is the exit code for it.
+func exitCode(err error) int {
 	if err == nil {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, "virt-launcher:", err)
-	if errors.Is(err, virtiofs.ErrLost) {
-		return virtiofs.ExitLost
+	if errors.Is(err, sidecar.ErrLost) {
+		return sidecar.ExitLost
 	}
 	return 1
+}
+
+// permitFiles fails if the container may not have as many files open.
+func permitFiles(least uint64) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("ask for the limit of open files: %w", err)
+	}
+	if limit.Max < least {
+		return fmt.Errorf("open a socket for each port: the container may have %d files open, and needs %d for all ports: list the interface's ports, or raise the container runtime's limit of open files on the node", limit.Max, least)
+	}
+	return nil
 }
 
 // limitFiles sets how many files this process and the processes that it starts may have open. It asks package syscall, which would otherwise set the

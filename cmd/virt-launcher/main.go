@@ -28,6 +28,7 @@ Commands:
   console     attach to the serial console of the VM in this pod; leave with Ctrl+]
   bind-claims end at once: a pod that does nothing else has its claims bound where a VM will run
   serve-files share a folder with the VM in this pod, by virtiofsd: serve-files [FLAGS] -- FLAGS OF VIRTIOFSD
+  serve-network   connect the VM in this pod, by passt: serve-network [FLAGS] -- FLAGS OF PASST
   guest-ping  ask whether QEMU's guest agent answers in the VM in this pod
   guest-exec  run a command in it by that agent: guest-exec [FLAGS] -- COMMAND [ARGS...]
 
@@ -49,6 +50,8 @@ func main() {
 		parse(flag.NewFlagSet("bind-claims", flag.ExitOnError), args)
 	case "serve-files":
 		os.Exit(serveFiles(args))
+	case "serve-network":
+		os.Exit(serveNetwork(args))
 	case "guest-ping":
 		os.Exit(guestPing(args))
 	case "guest-exec":

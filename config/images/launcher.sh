@@ -1,4 +1,4 @@
-# The launcher image: QEMU with the libraries, modules and firmware it uses, swtpm, virtiofsd, virt-launcher, virt-importer, and nothing else.
+# The launcher image: QEMU with the libraries, modules and firmware it uses, swtpm, virtiofsd, passt, virt-launcher, virt-importer, and nothing else.
 # Sourced by build.sh. The host stays what it is: QEMU of a newer Debian runs with that one's libraries.
 
 # The release of Debian, and the release of QEMU of which its newest package is taken. Not 10.0, trixie's own: that gives
@@ -13,12 +13,12 @@ Package: src:seabios
 Pin: release n=$launcher_suite-backports
 Pin-Priority: 990"
 
-launcher_packages='qemu-system-common qemu-system-data qemu-utils swtpm virtiofsd ca-certificates'
+launcher_packages='qemu-system-common qemu-system-data qemu-utils swtpm virtiofsd passt ca-certificates'
 launcher_amd64_packages='qemu-system-x86 seabios ovmf ipxe-qemu'
 launcher_arm64_packages='qemu-system-arm qemu-efi-aarch64'
 
 # Besides QEMU. virt-importer runs qemu-img, and so does who looks at a guest's disks: no launcher does.
-launcher_programs='/usr/bin/qemu-img /usr/bin/swtpm /usr/libexec/virtiofsd'
+launcher_programs='/usr/bin/qemu-img /usr/bin/swtpm /usr/libexec/virtiofsd /usr/bin/passt'
 
 # Libraries that a program finds in a folder of its own.
 launcher_private='swtpm/libswtpm_libtpms.so.0'

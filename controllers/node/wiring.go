@@ -62,15 +62,15 @@ type connection struct {
 	lease dhcp.Lease // if the plan Serves
 }
 
-// connections plans all of the VMI's interfaces, before any is wired. facts holds the pod's link
+// connections plans the VMI's interfaces, before any is wired, but for those of passt, which need nothing. facts holds the pod's link
 // behind each interface, by interface. Neither the spec nor what the plugins have made changes
 // later: an interface that cannot be planned never can. It is pure.
 func connections(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, facts map[string]netsetup.Facts) ([]connection, field.ErrorList) {
 	var out []connection
 	var errs field.ErrorList
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		if nic.SRIOV != nil {
-			continue // QEMU has the card itself
+		if nic.SRIOV != nil || nic.PasstBinding != nil {
+			continue // QEMU has the card itself; passt uses the pod's network as any program does
 		}
 		c := connection{name: nic.Name, nic: machine.NICs[i]}
 		var err error

@@ -117,5 +117,5 @@ func readTold(annotations map[string]string) (*hostcpu.Told, error) {
 
 // isOurs says whether a label of nodes is virt-controller's.
 func isOurs(key string) bool {
-	return slices.Contains([]string{v1.SchedulableLabel, AcceleratorKey, v1.CPUManagerLabel, v1.OldCPUManagerLabel, v1.RealtimeLabel}, key) || v1.IsCPULabel(key)
+	return slices.Contains([]string{v1.SchedulableLabel, AcceleratorKey, v1.CPUManagerLabel, v1.OldCPUManagerLabel, v1.RealtimeLabel, v1.PasstLabel}, key) || v1.IsCPULabel(key)
 }

@@ -29,6 +29,8 @@ const (
 	CPUManagerKey = "kubeqemu.io/cpu-manager"
 	// RealtimeKey is an annotation of Leases: "true" if the node lets threads with the real-time scheduler run without end, "false" if not.
 	RealtimeKey = "kubeqemu.io/realtime"
+	// PasstKey is an annotation of Leases: "true" if the node has the seccomp profile with which a container can have passt, "false" if not.
+	PasstKey = "kubeqemu.io/passt"
 	// ReasonKey is an annotation of Leases: the reason for the accelerator.
 	ReasonKey = "kubeqemu.io/accelerator-reason"
 	// QEMUVersionKey is an annotation of Leases: the versions of the connected launchers'
@@ -85,7 +87,7 @@ func (h heard) left(now time.Time) time.Duration {
 }
 
 // labels are the labels that the node should have. When virt-handler is gone, the
-// labels of the accelerator, the CPU manager and the scheduler stay: nothing says that these have changed, and a kubelet that starts anew ends
+// labels of the accelerator, the CPU manager, the scheduler and passt stay: nothing says that these have changed, and a kubelet that starts anew ends
 // pods whose node selector its node no longer matches.
 func labels(lease *coordinationv1.Lease, alive bool) map[string]string {
 	want := map[string]string{v1.SchedulableLabel: "false"}
@@ -102,6 +104,9 @@ func labels(lease *coordinationv1.Lease, alive bool) map[string]string {
 		}
 		if r := lease.Annotations[RealtimeKey]; r == "true" || r == "false" {
 			want[v1.RealtimeLabel] = r
+		}
+		if p := lease.Annotations[PasstKey]; p == "true" || p == "false" {
+			want[v1.PasstLabel] = p
 		}
 	}
 	return want

@@ -326,7 +326,11 @@ func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachi
 	if err != nil {
 		return err
 	}
-	if why := unmet(cpuSelector(defaulted, config), forbidden(defaulted), nodes); why != "" {
+	selector := cpuSelector(defaulted, config)
+	if hasPasst(defaulted) {
+		selector[v1.PasstLabel] = yes
+	}
+	if why := unmet(selector, forbidden(defaulted), nodes); why != "" {
 		c.Message += "; " + why
 	}
 	return nil
@@ -459,6 +463,7 @@ func wishes(labels []string) string {
 func wish(label string) string {
 	for _, w := range []struct{ prefix, text string }{
 		{v1.CPUModelLabel, "the CPU model "}, {v1.CPUFeatureLabel, "the CPU feature "}, {v1.HyperVLabel, "Hyper-V's interface "}, {v1.GuestTSCLabel, "a TSC with the frequency "},
+		{v1.PasstLabel, "the seccomp profile that passtBinding needs: put config/passt/passt.json of this release on a node as " + v1.PasstProfile + " in the kubelet's folder seccomp, or use masquerade"},
 	} {
 		if name, ok := strings.CutPrefix(label, w.prefix); ok {
 			return w.text + name + " (" + label + ")"

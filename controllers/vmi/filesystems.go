@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/launcher/virtiofs"
+	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -132,6 +132,6 @@ func observeFilesystems(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod
 func hasLostFiles(c *corev1.ContainerStatus) bool {
 	return slices.ContainsFunc([]*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated},
 		func(end *corev1.ContainerStateTerminated) bool {
-			return end != nil && end.ExitCode == virtiofs.ExitLost
+			return end != nil && end.ExitCode == sidecar.ExitLost
 		})
 }

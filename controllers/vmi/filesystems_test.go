@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/launcher/virtiofs"
+	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
 )
 
 // sharing is a running pod whose container for the file system data has had these two last states.
@@ -31,14 +31,14 @@ func exited(code int32) corev1.ContainerState {
 func TestObserveFilesystems(t *testing.T) {
 	var none corev1.ContainerState
 	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
-	longAgo := exited(virtiofs.ExitLost)
+	longAgo := exited(sidecar.ExitLost)
 	longAgo.Terminated.FinishedAt = metav1.NewTime(time.Now().Add(-time.Hour))
-	ending := sharing(exited(virtiofs.ExitLost), none)
+	ending := sharing(exited(sidecar.ExitLost), none)
 	ending.DeletionTimestamp = ptr.To(metav1.Now())
-	stopped := sharing(exited(virtiofs.ExitLost), none)
+	stopped := sharing(exited(sidecar.ExitLost), none)
 	stopped.Status.ContainerStatuses[1].State = exited(0)
 	other := sharing(running(), none)
-	other.Status.InitContainerStatuses = append(other.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "of-a-webhook", State: exited(virtiofs.ExitLost)})
+	other.Status.InitContainerStatuses = append(other.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "of-a-webhook", State: exited(sidecar.ExitLost)})
 	for name, c := range map[string]struct {
 		phase v1.VirtualMachineInstancePhase
 		pod   *corev1.Pod
@@ -46,16 +46,16 @@ func TestObserveFilesystems(t *testing.T) {
 		want  bool
 	}{
 		"runs":                          {v1.Running, sharing(running(), none), false, false},
-		"lost":                          {v1.Running, sharing(exited(virtiofs.ExitLost), none), false, true},
-		"lost, waits":                   {v1.Running, sharing(waiting, exited(virtiofs.ExitLost)), false, true},
-		"lost, tried anew":              {v1.Running, sharing(running(), exited(virtiofs.ExitLost)), true, true},
+		"lost":                          {v1.Running, sharing(exited(sidecar.ExitLost), none), false, true},
+		"lost, waits":                   {v1.Running, sharing(waiting, exited(sidecar.ExitLost)), false, true},
+		"lost, tried anew":              {v1.Running, sharing(running(), exited(sidecar.ExitLost)), true, true},
 		"lost, by a node's other clock": {v1.Running, sharing(waiting, longAgo), false, true},
 		"killed, not tried anew yet":    {v1.Running, sharing(waiting, exited(137)), false, false},
 		"failed before the guest":       {v1.Running, sharing(running(), exited(1)), false, false},
 		"ended after the guest":         {v1.Running, sharing(exited(0), none), false, false},
 		"another container":             {v1.Running, other, false, false},
-		"starts":                        {v1.Scheduled, sharing(exited(virtiofs.ExitLost), none), false, false},
-		"ended":                         {v1.Succeeded, sharing(exited(virtiofs.ExitLost), none), true, false},
+		"starts":                        {v1.Scheduled, sharing(exited(sidecar.ExitLost), none), false, false},
+		"ended":                         {v1.Succeeded, sharing(exited(sidecar.ExitLost), none), true, false},
 		"the pod ends":                  {v1.Running, ending, false, false},
 		"the pod ends, and said so":     {v1.Running, ending, true, true},
 		"the launcher has ended":        {v1.Running, stopped, false, false},

@@ -117,6 +117,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 		},
 	}
 	addFilesystems(pod, vmi, config)
+	addPasst(pod, vmi)
 	addImages(pod, vmi)
 	addSecrets(pod, vmi)
 	addConfigVolumes(pod, vmi)
@@ -215,6 +216,9 @@ func nodeSelector(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]s
 	}
 	if vmi.Spec.Domain.CPU != nil && vmi.Spec.Domain.CPU.Realtime != nil {
 		selector[v1.RealtimeLabel] = "true" // likewise
+	}
+	if hasPasst(vmi) {
+		selector[v1.PasstLabel] = yes // likewise
 	}
 	return selector
 }

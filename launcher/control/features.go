@@ -49,6 +49,7 @@ const (
 	FeatureExtras      = "extra-devices"   // panic devices, sound cards, numbers of cards for ACPI, reboots that end the guest, virtio disks of which nothing can be discarded
 	FeatureACPITables  = "acpi-tables"     // ACPI tables of Secrets
 	FeatureFileSystems = "virtiofs"        // file systems that programs in containers of their own serve
+	FeaturePasst       = "passt"           // cards with passt behind them, in a container of its own
 	FeatureARM64       = "arm64"           // a guest of arm64, by QEMU's board virt
 	FeatureSRIOV       = "sriov"           // network cards of the node, of which the launcher tells the addresses
 	FeatureLinkRefresh = "link-refresh"    // a link that goes down and up after a migration
@@ -57,7 +58,7 @@ const (
 // Features returns the features of this version.
 func Features() []string {
 	return []string{FeatureJobs, FeatureGrowDisk, FeaturePause, FeatureReset, FeatureGrace, FeatureConsole, FeatureVNC, FeatureScreenshot,
-		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureStateCopy, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems, FeatureNUMA, FeatureARM64, FeatureSRIOV, FeatureLinkRefresh}
+		FeatureStats, FeatureAgent, FeatureSoftReboot, FeatureConfigDrive, FeatureCredentials, FeatureKeep, FeatureVhostNet, FeatureCluster, FeatureHoldPings, FeatureMigration, FeaturePostCopy, FeatureUEFI, FeatureState, FeatureStateCopy, FeatureTPM, FeatureConfig, FeatureIPv6, FeatureDiskTuning, FeatureDeviceTags, FeatureClock, FeatureBoard, FeatureRequired, FeatureHugePages, FeatureDedicated, FeaturePlaces, FeatureLinkState, FeatureExtras, FeatureACPITables, FeatureFileSystems, FeatureNUMA, FeatureARM64, FeatureSRIOV, FeatureLinkRefresh, FeaturePasst}
 }
 
 // FeatureOf is the feature that a command belongs to; empty for a command of the core.
@@ -128,6 +129,7 @@ func machineFeatures(m *qemuargs.Machine) []feature {
 		{FeatureFileSystems, len(m.FileSystems) > 0},
 		{FeatureSRIOV, slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.HostDevice != "" })},
 		{FeatureLinkRefresh, slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.RefreshLink })},
+		{FeaturePasst, slices.ContainsFunc(m.NICs, func(n qemuargs.NIC) bool { return n.Passt != "" })},
 		{FeatureDiskTuning, len(m.IOThreads) > 0 || m.Agent != nil && m.Agent.Transitional || slices.ContainsFunc(m.Disks, qemuargs.Disk.Tuned)},
 	}
 }

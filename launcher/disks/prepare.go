@@ -39,7 +39,7 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, pat
 	defer cancel()
 	files, err := openVolumes(waiting, &request.Machine, log)
 	if err == nil {
-		if err := connectFileSystems(ctx, &request.Machine, files); err != nil {
+		if err := connectSidecars(ctx, &request.Machine, files); err != nil {
 			closeAll(files)
 			return nil, err
 		}

@@ -61,6 +61,12 @@ const (
 	// socket.
 	FileSystemRoot      = "/run/kubeqemu-shared"
 	FileSystemSocketDir = "/run/kubeqemu-filesystem"
+	// PasstDir holds one folder per interface with passt, with the socket of that program. The folder is that program's container's
+	// too, so nothing in it is believed. PasstSocketDir is where the program's container has its socket.
+	PasstDir       = "/run/kubeqemu-networks"
+	PasstSocketDir = "/run/kubeqemu-network"
+	// Passt is the program that connects guests to the pod network without a tap.
+	Passt = "/usr/bin/passt"
 	// VirtioFSD is the program that serves a file system.
 	VirtioFSD = "/usr/libexec/virtiofsd"
 	// QEMU is the emulator in the launcher image, and QEMUForARM64 that for guests of arm64.
@@ -144,7 +150,20 @@ func FileSystemSocket(name string) string { return path.Join(FileSystemFolder(na
 // OwnFileSystemSocket is the same socket in the file system's container.
 func OwnFileSystemSocket() string { return path.Join(FileSystemSocketDir, fileSystemSocket) }
 
-// Lifeline is the socket beside a file system's socket. QEMU holds a connection to it, which tells the file system's container when QEMU has ended.
+// passtSocket is the socket's name in its folder.
+const passtSocket = "passt.sock"
+
+// PasstFolder is the folder with the socket of an interface's passt, in the launcher's container. place is the interface's in the spec.
+func PasstFolder(place int) string { return path.Join(PasstDir, strconv.Itoa(place)) }
+
+// PasstSocket is the socket of an interface's passt, in the launcher's container.
+func PasstSocket(place int) string { return path.Join(PasstFolder(place), passtSocket) }
+
+// OwnPasstSocket is the same socket in passt's container.
+func OwnPasstSocket() string { return path.Join(PasstSocketDir, passtSocket) }
+
+// Lifeline is the socket beside the socket of a program in a container of its own. QEMU holds a connection to the lifeline, which tells that container
+// when QEMU has ended.
 func Lifeline(socket string) string { return socket + ".lifeline" }
 
 // CloudInit is the seed made for a cloud-init volume.

@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 var nicDrivers = map[string]string{
@@ -81,6 +82,11 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 			n.NoUSO, n.NoTunnels = !board.before(version82), !board.before(version102)
 			n.Vhost = host.VhostNet && host.Accelerator == qemuargs.KVM
 		}
+		if nic.PasstBinding != nil && n.User == nil {
+			by.add("passt", ".passtBinding", "a program beside QEMU makes the guest's connections anew")
+			by.add("mtu", ".passtBinding", "passt tells the guest its MTU, and no packet of the guest's leaves the pod")
+			n.Passt, n.MTU, n.Vhost = layout.Below(host.Root, layout.PasstSocket(i)), 0, false
+		}
 		transitional := vmi.Spec.Domain.Devices.Transitional()
 		if transitional && n.IsVirtio() {
 			n.Driver = "virtio-net-pci-transitional"
@@ -122,6 +128,10 @@ func Queues(vmi *v1.VirtualMachineInstance, nic v1.Interface) int {
 
 func queues(vmi *v1.VirtualMachineInstance, nic v1.Interface, by entry) int {
 	domain := &vmi.Spec.Domain
+	if nic.PasstBinding != nil {
+		by.add("queues", ".passtBinding", "the connection to passt is one queue")
+		return 1
+	}
 	if nic.Model != "virtio" || nic.SRIOV != nil || !ptr.Deref(domain.Devices.NetworkInterfaceMultiQueue, false) {
 		by.add("queues", ".model spec.domain.devices.networkInterfaceMultiqueue", "one queue, unless a virtio card shall have more")
 		return 1

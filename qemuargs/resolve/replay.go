@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // Origin is where a guest comes from that moves to another node.
@@ -47,6 +48,12 @@ func Replay(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.M
 		}
 		if err := checkMAC(vmi, nic, n.MAC); err != nil {
 			return nil, err
+		}
+		if (n.Passt != "") != (nic.PasstBinding != nil) {
+			return nil, fmt.Errorf("the source's Machine has another binding than the spec at the interface %q", nic.Name)
+		}
+		if n.Passt != "" {
+			n.Passt, n.Vhost = layout.PasstSocket(i), false
 		}
 		n.Vhost = n.Vhost && host.VhostNet
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/launcher/virtiofs"
+	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -84,7 +84,7 @@ func (v *vm) serveFileSystems(ctx context.Context, m *qemuargs.Machine, output *
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for _, f := range m.FileSystems {
-		s := virtiofs.Server{Program: v.VirtioFSD, Socket: f.Socket, Output: output,
+		s := sidecar.Server{Program: v.VirtioFSD, Socket: f.Socket, Output: output,
 			Args: []string{"--socket-path=" + f.Socket, "--rlimit-nofile=0", "--shared-dir=" + v.FileSystems[f.Name], "--sandbox=none", "--seccomp=kill", "--cache=auto"}}
 		all.Go(func() {
 			err := s.Serve(ctx)
@@ -92,7 +92,7 @@ func (v *vm) serveFileSystems(ctx context.Context, m *qemuargs.Machine, output *
 				return
 			}
 			v.notes.say("the file system %s: %v", f.Name, err)
-			if !errors.Is(err, virtiofs.ErrLost) {
+			if !errors.Is(err, sidecar.ErrLost) {
 				failed()
 			}
 		})

@@ -1,6 +1,7 @@
-// Package virtiofs connects to the programs that serve file systems (virtiofsd). Each runs in a container of its own in the launcher's pod, and
-// the launcher shares with it a folder in memory that holds its socket.
-package virtiofs
+// Package sidecar runs the programs that serve file systems (virtiofsd) and that connect guests to the pod network (passt), and connects QEMU to
+// them. Each runs in a container of its own in the launcher's pod, and the launcher shares with the container a folder in memory that holds the
+// program's socket.
+package sidecar
 
 import (
 	"context"
@@ -82,7 +83,7 @@ func dial(socket string) (*os.File, error) {
 		unix.Close(conn)
 		return nil, fmt.Errorf("set up the connection: %w", err)
 	}
-	return os.NewFile(uintptr(conn), "virtiofs"), nil
+	return os.NewFile(uintptr(conn), filepath.Base(socket)), nil
 }
 
 func open(at int, name string, flags, resolve uint64) (int, error) {

@@ -1,4 +1,4 @@
-package virtiofs
+package sidecar
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package virtiofs
+package sidecar
 
 import (
 	"context"
@@ -128,7 +128,7 @@ func TestServeHangs(t *testing.T) {
 	})
 }
 
-// TestServeLost: a program that ends before QEMU has lost the file system, and no other program is started. Where QEMU ends too, nothing is lost.
+// TestServeLost: a program that ends before QEMU has lost what the program served, and no other program is started. Where QEMU ends too, nothing is lost.
 func TestServeLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, want string }{

@@ -1,4 +1,4 @@
-package virtiofs
+package sidecar
 
 import (
 	"context"
@@ -23,14 +23,14 @@ const (
 	endPatience = 2 * time.Second
 	// quitPatience is how long a QEMU that ends may take between the end of its connection to a program and its own.
 	quitPatience = 5 * time.Second
-	// ExitLost is the exit code of a container whose guest has lost its file system: the container's program has ended, and QEMU had not.
+	// ExitLost is the exit code of a container whose guest has lost what the container's program serves: the program has ended, and QEMU had not.
 	ExitLost = 3
 )
 
 // ErrLost: the program has ended while QEMU runs. QEMU connects to no other.
-var ErrLost = errors.New("the guest's file system is lost until the VM is stopped and started: the program that served it has ended before QEMU")
+var ErrLost = errors.New("the program has ended before QEMU, and the guest has lost what the program served as long as this QEMU runs")
 
-// Server runs the program that serves a file system (virtiofsd), for one QEMU.
+// Server runs a program that serves one QEMU.
 type Server struct {
 	Program string
 	Args    []string
@@ -97,7 +97,7 @@ func (s Server) start() (*program, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start the program that serves the file system: %w", err)
+		return nil, fmt.Errorf("start %s: %w", s.Program, err)
 	}
 	return p, nil
 }
@@ -114,7 +114,7 @@ func (p *program) serve(ctx context.Context, q *peer) error {
 	case <-p.ended:
 	}
 	if !q.came() {
-		return fmt.Errorf("the program that serves the file system has ended before a guest used it: %w", how(p.exit))
+		return fmt.Errorf("the program has ended before a guest used it: %w", how(p.exit))
 	}
 	timeout := time.NewTimer(quitPatience)
 	defer timeout.Stop()
@@ -164,7 +164,7 @@ func follow(lifeline *net.UnixListener, mark string, output io.Writer) *peer {
 		}
 		defer conn.Close()
 		if err := os.WriteFile(mark, nil, 0o600); err != nil {
-			fmt.Fprintf(output, "cannot note that a guest uses the file system: %v\n", err)
+			fmt.Fprintf(output, "cannot note that a guest uses the program: %v\n", err)
 		}
 		close(q.served)
 		_, _ = conn.Read(make([]byte, 1)) // QEMU writes nothing

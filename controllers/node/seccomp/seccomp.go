@@ -1,0 +1,49 @@
+// Package seccomp looks for seccomp profiles that an administrator has put on the node.
+package seccomp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// Folder is the kubelet's folder of seccomp profiles.
+type Folder string
+
+// maxProfile bounds what is read of a profile, in bytes.
+const maxProfile = 256 << 10
+
+// passtSum is the SHA-256 sum of config/passt/passt.json. When the file changes, a node with the file of the release before counts as one
+// without it, so that nothing which the new file forbids is permitted.
+const passtSum = "9d49045284c569c763d3b2289df479e85c5891cb3a68d80d08381b0ef3b66cc0"
+
+// HasPasst says whether the folder has the profile of passt, byte by byte as this release ships it. A profile that somebody has changed may permit
+// more, or too little, so it does not count.
+func (f Folder) HasPasst() (bool, error) {
+	file, err := os.OpenFile(filepath.Join(string(f), v1.PasstProfile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("open the seccomp profile of passt: %w", err)
+	}
+	defer file.Close()
+	if stat, err := file.Stat(); err != nil || !stat.Mode().IsRegular() {
+		return false, err
+	}
+	content, err := io.ReadAll(io.LimitReader(file, maxProfile))
+	if err != nil {
+		return false, fmt.Errorf("read the seccomp profile of passt: %w", err)
+	}
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:]) == passtSum, nil
+}

@@ -1,0 +1,118 @@
+package vmi
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
+)
+
+// An interface with the binding passt has a container with the program passt, which makes the guest's connections anew with sockets of the pod. passt
+// locks itself into a user namespace, which the seccomp profile RuntimeDefault denies. So this one container has a profile of its own, and the
+// containers with QEMU and the guest's disks keep theirs.
+
+const (
+	// passtMemory is booked for passt: its program and buffers, and the kernel's buffers of its connections.
+	passtMemory = 48 * mib
+	// passtAllPorts is booked besides for the sockets that listen where all ports lead to the guest.
+	passtAllPorts = 208 * mib
+	// passtRoom is how much more passt may take: what the kernel buffers for many connections.
+	passtRoom = 256 * mib
+	// passtSocketSize limits the folder in memory with passt's socket.
+	passtSocketSize = 1 * mib
+	// passtFiles is how many files passt may have open: each listening port and each connection is one.
+	passtFiles = 1 << 17
+	// passtListens is how many files the ports take where all lead to the guest: two for each that is not one of the kernel's own choice.
+	passtListens = 80000
+	// otherMTU is the MTU of cards that are not virtio ones. virtio takes passt's own, which is the largest of IP.
+	otherMTU = 1500
+)
+
+// hasPasst says whether an interface of the VMI's has the binding passt.
+func hasPasst(vmi *v1.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Interfaces, func(nic v1.Interface) bool { return nic.PasstBinding != nil })
+}
+
+// addPasst adds the container that connects the guest, and connects the container with the launcher's. The kubelet starts it before the launcher's
+// and ends it after that. passt has no privilege: the pod's network namespace lets everybody listen on every port, and send ICMP echo.
+func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	c := &pod.Spec.Containers[0]
+	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		if nic.PasstBinding == nil {
+			continue
+		}
+		name := v1.PasstContainerPrefix + strconv.Itoa(i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(passtSocketSize, resource.BinarySI)}}})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: layout.PasstFolder(i), ReadOnly: true})
+		security := c.SecurityContext.DeepCopy()
+		security.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To(v1.PasstProfile)}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
+			Name:            name,
+			Image:           c.Image,
+			ImagePullPolicy: c.ImagePullPolicy,
+			RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
+			Command:         passt(vmi, nic),
+			Resources:       passtResources(vmi, nic),
+			SecurityContext: security,
+			VolumeMounts:    []corev1.VolumeMount{{Name: name, MountPath: layout.PasstSocketDir}},
+		})
+		pod.Spec.SecurityContext.Sysctls = []corev1.Sysctl{
+			{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"},
+			{Name: "net.ipv4.ping_group_range", Value: strconv.Itoa(RuntimeUser) + " " + strconv.Itoa(RuntimeUser)},
+		}
+	}
+}
+
+// passt is the command of the container. The guest does not reach the pod's loopback by the gateway's address (--no-map-gw).
+func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface) []string {
+	tcp, udp := "all", "all"
+	least := passtListens
+	if len(nic.Ports) > 0 {
+		tcp, udp, least = ports(nic.Ports, "TCP"), ports(nic.Ports, "UDP"), 1024
+	}
+	command := []string{launcherBinary, "serve-network", "--most=" + strconv.Itoa(passtFiles), "--least=" + strconv.Itoa(least), "--",
+		"--interface=" + v1.PodLink, "--no-map-gw", "--hostname=" + vmi.GuestHostname(), "--tcp-ports=" + tcp, "--udp-ports=" + udp}
+	if nic.Model != "virtio" {
+		command = append(command, "--mtu="+strconv.Itoa(otherMTU))
+	}
+	return command
+}
+
+// ports are those of a protocol, as passt takes them.
+func ports(list []v1.Port, protocol string) string {
+	var out []string
+	for _, p := range list {
+		if text := strconv.Itoa(int(p.Port)); (p.Protocol == protocol || p.Protocol == "" && protocol == "TCP") && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ",")
+}
+
+// passtResources are those of the container. The limit keeps the connections of a guest, and those of its peers, from taking the node's memory. A pod
+// whose guest has CPUs of its own must have the same requests and limits, or the kubelet gives it no CPUs.
+func passtResources(vmi *v1.VirtualMachineInstance, nic v1.Interface) corev1.ResourceRequirements {
+	booked := passtMemory
+	if len(nic.Ports) == 0 {
+		booked += passtAllPorts
+	}
+	limit := *resource.NewQuantity(booked+passtRoom, resource.BinarySI)
+	if vmi.Spec.Domain.CPU.Dedicated() {
+		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: limit}
+		return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
+	}
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: *resource.NewQuantity(booked, resource.BinarySI)},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: limit},
+	}
+}
