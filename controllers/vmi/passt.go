@@ -21,7 +21,7 @@ const (
 	// passtMemory is booked for passt: its program and buffers, and the kernel's buffers of its connections.
 	passtMemory = 48 * mib
 	// passtAllPorts is booked besides for the sockets that listen where all ports lead to the guest.
-	passtAllPorts = 208 * mib
+	passtAllPorts = 320 * mib
 	// passtRoom is how much more passt may take: what the kernel buffers for many connections.
 	passtRoom = 256 * mib
 	// passtSocketSize limits the folder in memory with passt's socket.

@@ -302,6 +302,8 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 			add(tpmEmulator(t))
 		case qemuargs.InheritedFileSystem:
 			add(virtiofsd(t))
+		case qemuargs.InheritedPasst:
+			pair() // QEMU asks nothing of it
 		case qemuargs.InheritedTap:
 			if taps[i.Name] == "" {
 				taps[i.Name] = "kqtest%d"
