@@ -40,6 +40,9 @@ const (
 	// ConditionFilesystemFailed: the program that serves one of the guest's file systems has ended, and the
 	// file system does not answer until the VirtualMachineInstance starts anew.
 	ConditionFilesystemFailed ConditionType = "FilesystemFailed"
+	// ConditionNetworkFailed: the program that connects one of the guest's interfaces has ended, and the guest has no network there
+	// any more. It is our own.
+	ConditionNetworkFailed ConditionType = "NetworkFailed"
 	// ConditionRealtime says whether the threads of the guest's CPUs have the real-time scheduler that the spec asks for. It is our own.
 	ConditionRealtime ConditionType = "Realtime"
 	// ConditionNUMAMemoryUnbound is True for a guest that sees NUMA nodes: its memory is near them, but not bound to them. It is our own.

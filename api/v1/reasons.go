@@ -50,6 +50,8 @@ const (
 	ReasonEvictionRequested = "EvictionRequested"
 	// ReasonVirtioFSDEnded is the reason of FilesystemFailed.
 	ReasonVirtioFSDEnded = "VirtioFSDEnded"
+	// ReasonPasstEnded is the reason of NetworkFailed.
+	ReasonPasstEnded = "PasstEnded"
 	// ReasonSandboxSlow: the node has not connected the launcher pod to its networks for long, and does not say why.
 	ReasonSandboxSlow = "PodNotConnected"
 	// ReasonMACInUse is the reason of SharedMAC.

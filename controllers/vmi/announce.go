@@ -15,8 +15,10 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	if c := vmi.Status.Condition(v1.ConditionEvictionRequested); c != nil && before.Status.Condition(v1.ConditionEvictionRequested) == nil {
 		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, c.Reason, "Evict", "%s", c.Message)
 	}
-	if c := vmi.Status.Condition(v1.ConditionFilesystemFailed); c != nil && before.Status.Condition(v1.ConditionFilesystemFailed) == nil {
-		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, string(c.Type), "Watch", "%s", c.Message)
+	for _, failure := range []v1.ConditionType{v1.ConditionFilesystemFailed, v1.ConditionNetworkFailed} {
+		if c := vmi.Status.Condition(failure); c != nil && before.Status.Condition(failure) == nil {
+			r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, string(c.Type), "Watch", "%s", c.Message)
+		}
 	}
 	if before.IsFinal() || !vmi.IsFinal() {
 		return

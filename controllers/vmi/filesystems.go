@@ -103,33 +103,41 @@ func holder(pod *corev1.Pod, volume, path string) (c *corev1.Container, at strin
 	return &pod.Spec.Containers[0], path
 }
 
-// observeFilesystems says in a condition that a file system of the guest has failed: its container says by the exit code that virtiofsd has ended
-// before QEMU. QEMU cannot connect to another virtiofsd, and the kubelet's next attempts end with the same code. It is pure.
-func observeFilesystems(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+// observeSidecars says in conditions that the guest has lost a file system or an interface: a container says by its exit code that its program has
+// ended before QEMU. QEMU cannot connect to another program, and the kubelet's next attempts end with the same code. It is pure.
+func observeSidecars(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+	observeSidecar(status, pod, now, v1.FilesystemContainerPrefix, v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Reason: v1.ReasonVirtioFSDEnded,
+		Message: "the program that serves a file system of the guest has ended, and what the guest does there hangs until the VM is stopped and started: "})
+	observeSidecar(status, pod, now, v1.PasstContainerPrefix, v1.VirtualMachineInstanceCondition{Type: v1.ConditionNetworkFailed, Reason: v1.ReasonPasstEnded,
+		Message: "the program passt that connects an interface of the guest has ended, and the guest has no network there until it moves, or the VM is stopped and started: "})
+}
+
+// observeSidecar sets a condition, or takes the condition back; prefix begins the containers' names.
+func observeSidecar(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time, prefix string, c v1.VirtualMachineInstanceCondition) {
 	if status.Phase != v1.Running {
-		status.RemoveCondition(v1.ConditionFilesystemFailed)
+		status.RemoveCondition(c.Type)
 		return
 	}
-	if c := computeStatus(pod); c == nil || c.State.Running == nil || pod.DeletionTimestamp != nil {
+	if compute := computeStatus(pod); compute == nil || compute.State.Running == nil || pod.DeletionTimestamp != nil {
 		return
 	}
 	var failed []string
 	for i := range pod.Status.InitContainerStatuses {
-		c := &pod.Status.InitContainerStatuses[i]
-		if name, shares := strings.CutPrefix(c.Name, v1.FilesystemContainerPrefix); shares && hasLostFiles(c) {
-			failed = append(failed, fmt.Sprintf("%s (the log of its container %s says more)", name, c.Name))
+		s := &pod.Status.InitContainerStatuses[i]
+		if name, ours := strings.CutPrefix(s.Name, prefix); ours && hasLost(s) {
+			failed = append(failed, fmt.Sprintf("%s (the log of its container %s says more)", name, s.Name))
 		}
 	}
 	if len(failed) == 0 {
-		status.RemoveCondition(v1.ConditionFilesystemFailed)
+		status.RemoveCondition(c.Type)
 		return
 	}
-	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Status: metav1.ConditionTrue, Reason: v1.ReasonVirtioFSDEnded,
-		Message: "the program that serves a file system of the guest has ended, and what the guest does there hangs until the VM is stopped and started: " + strings.Join(failed, ", ")}, now)
+	c.Status, c.Message = metav1.ConditionTrue, c.Message+strings.Join(failed, ", ")
+	status.SetCondition(c, now)
 }
 
-// hasLostFiles says whether a container's guest has lost its file system.
-func hasLostFiles(c *corev1.ContainerStatus) bool {
+// hasLost says whether a container's guest has lost what the container's program serves.
+func hasLost(c *corev1.ContainerStatus) bool {
 	return slices.ContainsFunc([]*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated},
 		func(end *corev1.ContainerStateTerminated) bool {
 			return end != nil && end.ExitCode == sidecar.ExitLost

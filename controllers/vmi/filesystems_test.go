@@ -66,7 +66,7 @@ func TestObserveFilesystems(t *testing.T) {
 			if c.had {
 				status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Status: metav1.ConditionTrue}, metav1.Now())
 			}
-			observeFilesystems(status, c.pod, metav1.Now())
+			observeSidecars(status, c.pod, metav1.Now())
 			got := status.Condition(v1.ConditionFilesystemFailed)
 			if (got != nil) != c.want {
 				t.Fatalf("the condition is %+v, want one: %v", got, c.want)

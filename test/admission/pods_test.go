@@ -73,6 +73,8 @@ func (s *testServer) launcherPods(t *testing.T) {
 		"a plain pod becomes a component":   {"tenant", plain, "", label(v1.AppLabel, `"virt-api"`), ""},
 		"a component becomes a launcher":    {"tenant", component, "", label(v1.AppLabel, `"virt-launcher"`), "labels of pods: kubevirt.io"},
 		"a plain pod's ephemeral container": {"tenant", plain, "ephemeralcontainers", `{"spec":{` + more + `}}`, ""},
+		"passt's profile, ephemeral":        {"tenant", plain, "ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"i","securityContext":{"seccompProfile":{"type":"Localhost","localhostProfile":"kubeqemu/passt.json"}}}]}}`, "profile of passt"},
+		"another profile, ephemeral":        {"tenant", plain, "ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"f","image":"i","securityContext":{"seccompProfile":{"type":"Localhost","localhostProfile":"mine/passt.json"}}}]}}`, ""},
 		"a plain pod's image":               {"tenant", plain, "", `{"spec":{"containers":[{"name":"c","image":"mine:v1"}]}}`, ""},
 		"a plain pod is adopted":            {"tenant", plain, "", owned("ReplicaSet", "apps/v1"), ""},
 	} {
@@ -94,6 +96,18 @@ func (s *testServer) launcherPods(t *testing.T) {
 		"a launcher's label":   func(p *corev1.Pod) { p.Spec = plain.Spec; p.Labels = map[string]string{v1.AppLabel: "virt-launcher"} },
 		"a VMI's label":        func(p *corev1.Pod) { p.Spec = plain.Spec; delete(p.Labels, v1.AppLabel) },
 		"a pod that a VMI has": func(p *corev1.Pod) { p.Spec = plain.Spec; p.Labels = nil },
+		"a pod with passt's profile": func(p *corev1.Pod) {
+			*p = *unowned(plain)
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: localhost(v1.PasstProfile)}
+		},
+		"a container with passt's profile": func(p *corev1.Pod) {
+			*p = *unowned(plain)
+			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{SeccompProfile: localhost("./kubeqemu//passt.json")}
+		},
+		"a sidecar with passt's profile": func(p *corev1.Pod) {
+			*p = *unowned(plain)
+			p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "image", SecurityContext: &corev1.SecurityContext{SeccompProfile: localhost("kubeqemu/./passt.json")}}}
+		},
 	} {
 		made := launcher.DeepCopy()
 		made.Name, made.Spec.NodeName = "made", ""
@@ -116,6 +130,15 @@ func (s *testServer) launcherPods(t *testing.T) {
 	if err := tenant.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Errorf("a tenant deletes a launcher pod: %v", err)
 	}
+}
+
+// unowned is a new pod as another is.
+func unowned(pod *corev1.Pod) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "made"}, Spec: *pod.Spec.DeepCopy()}
+}
+
+func localhost(file string) *corev1.SeccompProfile {
+	return &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: &file}
 }
 
 // ownNode: what virt-handler says of a VMI of its node is its own, and nothing else.
