@@ -64,6 +64,7 @@ unit: packages image-launcher image-tiny cluster ## unit tests (-race), with rea
 	@# Six packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
 	go test -race -p 6 -timeout 30m $(LONGEST_UNIT) $$(go list ./... | grep -v /test/e2e)
 	cd test/cluster && go test -timeout 5m .
+	cd test/cluster/containerd && go test -timeout 5m ./passtprofile
 	@# They read files of another module, which Go's cache of results does not look at.
 	cd tools && go test -count 1 -timeout 5m ./...
 
@@ -89,10 +90,12 @@ FIRMWARE := TestSecureBoot TestTPM TestTPMPersistent TestUEFIPersistent
 OWN_CPUS := TestDedicatedCPUs TestRealtime
 # What needs the images of arm64's guests.
 ARM64 := TestARM64
+# What needs a profile on the node, and takes it away again.
+PASST := TestPasst
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
-run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS) $(ARM64))' ./test/e2e
+run_e2e = go test -race -parallel 5 -timeout 25m -v -skip '$(call any,$(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS) $(ARM64) $(PASST))' ./test/e2e
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
@@ -109,6 +112,7 @@ e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tes
 	@$(MAKE) --no-print-directory e2e-families
 	@$(MAKE) --no-print-directory e2e-firmware
 	@$(MAKE) --no-print-directory e2e-own-cpus
+	@$(MAKE) --no-print-directory e2e-passt
 
 run_e2e_long = KUBEQEMU_E2E_LONG=1 go test -race -timeout 120m -v -run '$(call any,$(1))' ./test/e2e
 
@@ -137,6 +141,10 @@ e2e-firmware: packages cluster images ## the end-to-end tests of secure boot, TP
 .PHONY: e2e-own-cpus
 e2e-own-cpus: packages cluster images ## the end-to-end tests of guests with CPUs of their own, which need two CPUs and 160 MiB of huge pages (4 minutes)
 	KUBEQEMU_E2E_CLUSTER=cpus KUBEQEMU_E2E_OWN_CPUS=1 $(call run_e2e_long,$(OWN_CPUS))
+
+.PHONY: e2e-passt
+e2e-passt: packages cluster images ## the end-to-end test of guests that passt connects (3 minutes)
+	KUBEQEMU_E2E_CLUSTER=passt $(call run_e2e_long,$(PASST))
 
 # What arm64's images and tests need besides; the product needs nothing of it.
 ARM64_PACKAGES := gcc-aarch64-linux-gnu qemu-system-arm xz-utils
@@ -275,6 +283,11 @@ generate: ## write deepcopy functions and the CRDs from api
 	go tool -modfile=tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=true $(CORE_API) output:crd:dir=config/crd
 	go tool -modfile=tools/go.mod controller-gen object crd paths=./api/cdi/... output:crd:dir=config/datavolumes/crd
 	go -C tools run ./crd ../config/crd
+
+.PHONY: passt-profile
+passt-profile: ## write the seccomp profile of passt from containerd's (the sum of it in controllers/node/seccomp changes with it)
+	cd test/cluster/containerd && go run ./passtprofile >$(CURDIR)/config/passt/passt.json.new
+	mv config/passt/passt.json.new config/passt/passt.json
 
 .PHONY: qemu-schemas
 qemu-schemas: packages ## write what qemuargs knows of QEMU 7.2, 10.0 and 11.1 (root; downloads 350 MB of Debian's packages)
