@@ -72,7 +72,7 @@ unit: packages image-launcher image-tiny cluster ## unit tests (-race), with rea
 # TestHandlerAway waits for half an hour.
 WAITS_AND_FLOODS := TestHandlerAway TestBadNetworks TestCycles TestGuestFloods TestHostileAgent TestNetworkGarbage TestSerialFlood TestVirtioGarbage
 OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled TestInsideGuest TestCPULabels \
-	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestLinkState TestManagedTap TestMTU TestMultus TestNodeFull \
+	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestLANPage TestLinkState TestManagedTap TestMTU TestMultus TestNodeFull \
 	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRouter TestRuntimeRestarted TestSRIOVResource TestStopped TestTwoControllers \
 	TestUpgrade TestWeb TestWithoutAPI TestWorkloadUpdateOneNode TestFilesystems TestFilesystemsLive TestFilesystemDies TestFilesystemCrowd TestFilesystemHangs
 empty :=

@@ -49,8 +49,29 @@ func newNetNS(t *testing.T) (ns.NetNS, int) {
 	return netns, holder.Process.Pid
 }
 
-// newLAN connects all nodes to a new network, until the test ends.
+// newLAN connects all nodes to a new network with a DHCP server, until the test ends.
 func newLAN(t *testing.T) lan {
+	t.Helper()
+	l := unbridgedLAN(t)
+	for _, node := range nodeNames() {
+		if _, err := onNodeNamed(node, `ip link add br-lan type bridge && ip link set eth1 master br-lan && ip link set eth1 up && ip link set br-lan up`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.serveDHCP("switch", "192.168.77.100,192.168.77.150")
+	return l
+}
+
+// nodeNames are the cluster's nodes.
+func nodeNames() []string {
+	if os.Getenv(nodesVariable) == "2" {
+		return []string{firstName, secondName}
+	}
+	return []string{firstName}
+}
+
+// unbridgedLAN is newLAN without the nodes' bridges and without a DHCP server.
+func unbridgedLAN(t *testing.T) lan {
 	t.Helper()
 	netns, _ := newNetNS(t)
 	l := lan{t: t, netns: netns, leases: filepath.Join(t.TempDir(), "leases")}
@@ -58,11 +79,9 @@ func newLAN(t *testing.T) lan {
 	l.inside("ip", "address", "add", lanAddress+"/24", "dev", "switch")
 	l.inside("ip", "address", "add", "192.168.78.1/24", "dev", "switch")
 	l.inside("ip", "link", "set", "switch", "up")
-	l.connect(firstName)
-	if os.Getenv(nodesVariable) == "2" {
-		l.connect(secondName)
+	for _, node := range nodeNames() {
+		l.connect(node)
 	}
-	l.serveDHCP()
 	return l
 }
 
@@ -73,8 +92,7 @@ func (l lan) connect(node string) {
 		l.inside("ip", "link", "add", port, "type", "veth", "peer", "name", card, "netns", strconv.Itoa(nodePID(l.t, node)))
 		l.inside("ip", "link", "set", port, "master", "switch", "up")
 	}
-	// As docs/lan.md has it.
-	if _, err := onNodeNamed(node, `ip link add br-lan type bridge && ip link set eth1 master br-lan && ip link set eth1 up && ip link set br-lan up && ip link set eth2 up`); err != nil {
+	if _, err := onNodeNamed(node, `ip link set eth2 up`); err != nil {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() {
@@ -98,11 +116,11 @@ func (l lan) inside(name string, args ...string) string {
 	return text
 }
 
-// serveDHCP gives addresses, and no default route: the guests have another.
-func (l lan) serveDHCP() {
+// serveDHCP gives addresses of a range to who is behind an interface of the network, and no default route: the guests have another.
+func (l lan) serveDHCP(behind, addresses string, more ...string) {
 	l.t.Helper()
-	server := exec.Command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--pid-file=", "--port=0", "--interface=switch", "--bind-interfaces",
-		"--dhcp-authoritative", "--no-ping", "--dhcp-range=192.168.77.100,192.168.77.150,1h", "--dhcp-option=3", "--dhcp-leasefile="+l.leases)
+	server := exec.Command("dnsmasq", append([]string{"--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--pid-file=", "--port=0", "--interface=" + behind, "--bind-interfaces",
+		"--dhcp-authoritative", "--no-ping", "--dhcp-range=" + addresses + ",1h", "--dhcp-option=3", "--dhcp-leasefile=" + l.leases}, more...)...)
 	said := &strings.Builder{}
 	server.Stdout, server.Stderr = said, said
 	if err := l.netns.Do(func(ns.NetNS) error { return server.Start() }); err != nil {
