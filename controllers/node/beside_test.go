@@ -207,6 +207,21 @@ func TestConnectionsOverlap(t *testing.T) {
 	}
 }
 
+// TestConnectionsByPasst: virt-handler wires nothing for an interface of passt, and the others as ever.
+func TestConnectionsByPasst(t *testing.T) {
+	vmi := besideVMI()
+	first := &vmi.Spec.Domain.Devices.Interfaces[0]
+	first.Masquerade, first.PasstBinding = nil, &v1.InterfacePasstBinding{}
+	machine := &qemuargs.Machine{}
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		machine.NICs = append(machine.NICs, qemuargs.NIC{Name: nic.Name, MAC: v1.MAC(vmi.UID, nic.Name), Queues: 1})
+	}
+	got, errs := connections(vmi, machine, besideLinks(vmi))
+	if len(errs) > 0 || len(got) != 2 || got[0].name != vmi.Spec.Domain.Devices.Interfaces[1].Name || got[0].nic.Name != got[0].name {
+		t.Errorf("%+v, %v", got, errs)
+	}
+}
+
 // tapOf asks the kernel for the name of a queue's tap.
 func tapOf(t *testing.T, f *os.File) string {
 	t.Helper()

@@ -70,6 +70,11 @@ func withCPUs(l *coordinationv1.Lease, own string) *coordinationv1.Lease {
 	return l
 }
 
+func withPasst(l *coordinationv1.Lease, yes string) *coordinationv1.Lease {
+	l.Annotations[PasstKey] = yes
+	return l
+}
+
 func withRealtime(l *coordinationv1.Lease, yes string) *coordinationv1.Lease {
 	l.Annotations[RealtimeKey] = yes
 	return l
@@ -91,6 +96,9 @@ func TestLabels(t *testing.T) {
 		{"CPUs of a liar", withCPUs(lease(at(1), "kvm"), "x"), true, map[string]string{schedulable: "true", accelerator: "kvm"}},
 		{"real-time threads", withRealtime(lease(at(1), "kvm"), "true"), true, map[string]string{schedulable: "true", accelerator: "kvm", v1.RealtimeLabel: "true"}},
 		{"limited real-time threads, gone", withRealtime(lease(at(1), "kvm"), "false"), false, map[string]string{schedulable: "false", accelerator: "kvm", v1.RealtimeLabel: "false"}},
+		{"passt's profile", withPasst(lease(at(1), "kvm"), "true"), true, map[string]string{schedulable: "true", accelerator: "kvm", v1.PasstLabel: "true"}},
+		{"no profile, gone", withPasst(lease(at(1), "kvm"), "false"), false, map[string]string{schedulable: "false", accelerator: "kvm", v1.PasstLabel: "false"}},
+		{"passt's profile of a liar", withPasst(lease(at(1), "kvm"), "yes"), true, map[string]string{schedulable: "true", accelerator: "kvm"}},
 		{"real-time threads of a liar", withRealtime(lease(at(1), "kvm"), "1"), true, map[string]string{schedulable: "true", accelerator: "kvm"}},
 		{"gone", lease(at(1), "kvm"), false, map[string]string{schedulable: "false", accelerator: "kvm"}},
 		{"Lease deleted", nil, false, map[string]string{schedulable: "false"}},

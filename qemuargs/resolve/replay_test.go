@@ -35,6 +35,13 @@ func TestReplayOnTarget(t *testing.T) {
 	if got, err = Replay(vmi, from, newer); err != nil || !got.MonitorObject || got.NICs[0].Vhost || got.Type != "pc-q35-7.2" || !from.Machine.NICs[0].Vhost {
 		t.Errorf("on a newer QEMU without vhost-net: %+v, %v", got, err)
 	}
+	// What the source's node says of a socket in the target's pod does not count.
+	byPasst, others := vmi.DeepCopy(), good()
+	byPasst.Spec.Domain.Devices.Interfaces[0].PasstBinding = &v1.InterfacePasstBinding{}
+	others.Machine.NICs[0] = qemuargs.NIC{Name: "default", Queues: 1, MAC: "02:00:00:00:00:01", Passt: "/run/elsewhere", Vhost: true}
+	if got, err = Replay(byPasst, others, host); err != nil || got.NICs[0].Passt != "/run/kubeqemu-networks/0/passt.sock" || got.NICs[0].Vhost {
+		t.Errorf("with passt: %+v, %v", got, err)
+	}
 	for says, change := range map[string]func(*Origin, *Host){
 		"has version 2":                      func(o *Origin, _ *Host) { o.Machine.Version++ },
 		"runs under tcg":                     func(_ *Origin, h *Host) { h.Accelerator = qemuargs.KVM },
@@ -45,6 +52,7 @@ func TestReplayOnTarget(t *testing.T) {
 		`interface "default"`:                func(o *Origin, _ *Host) { o.Machine.NICs[0].Queues = 200 },
 		"with 2 queues":                      func(o *Origin, _ *Host) { o.Machine.NICs[0].Name = "other" },
 		"hardware address 02:00:00:00:00:02": func(o *Origin, _ *Host) { o.Machine.NICs[0].MAC = "02:00:00:00:00:02" },
+		"another binding":                    func(o *Origin, _ *Host) { o.Machine.NICs[0].Passt = "/run/kubeqemu-networks/0/passt.sock" },
 		"of the spec":                        func(o *Origin, _ *Host) { o.Machine.NICs[0].User = &qemuargs.UserNetwork{} },
 	} {
 		from, to := good(), host
