@@ -56,7 +56,7 @@ func (n NIC) ID() string { return "nic-" + n.Name }
 func (n NIC) netdevID() string { return "net-" + n.Name }
 
 type tapProps struct {
-	Type string `json:"type" from:"user,passt" rule:"a tap that virt-handler has made"`
+	Type string `json:"type" from:"user" rule:"a tap that virt-handler has made"`
 	ID   string `json:"id" from:"name"`
 	FD   string `json:"fd,omitempty" from:"queues,user" rule:"the number of an inherited file, by the files' order"`
 	FDs  string `json:"fds,omitempty" from:"queues,user" rule:"the numbers of inherited files, by the files' order"`
@@ -71,7 +71,7 @@ type streamProps struct {
 	Type   string      `json:"type" from:"passt" rule:"passt is at the other end"`
 	ID     string      `json:"id" from:"name"`
 	Server bool        `json:"server" rule:"the launcher has connected the socket"`
-	Addr   inheritedFD `json:"addr"`
+	Addr   inheritedFD `json:"addr" from:"passt" rule:"the number of an inherited file, by the files' order"`
 }
 
 // inheritedFD is a socket among QEMU's SocketAddress.
