@@ -56,22 +56,22 @@ func (n NIC) ID() string { return "nic-" + n.Name }
 func (n NIC) netdevID() string { return "net-" + n.Name }
 
 type tapProps struct {
-	Type string `json:"type" from:"user" rule:"a tap that virt-handler has made"`
+	Type string `json:"type" from:"user,passt" rule:"a tap that virt-handler has made"`
 	ID   string `json:"id" from:"name"`
-	FD   string `json:"fd,omitempty" from:"queues,user" rule:"the number of an inherited file, by the files' order"`
-	FDs  string `json:"fds,omitempty" from:"queues,user" rule:"the numbers of inherited files, by the files' order"`
+	FD   string `json:"fd,omitempty" from:"queues,user,passt" rule:"the number of an inherited file, by the files' order"`
+	FDs  string `json:"fds,omitempty" from:"queues,user,passt" rule:"the numbers of inherited files, by the files' order"`
 	// QEMU takes vhostfd with fd, and vhostfds, as many, with fds.
-	Vhost    bool   `json:"vhost,omitempty" from:"vhost,user"`
-	VhostFD  string `json:"vhostfd,omitempty" from:"vhost,queues,user" rule:"the number of an inherited file, by the files' order"`
-	VhostFDs string `json:"vhostfds,omitempty" from:"vhost,queues,user" rule:"the numbers of inherited files, by the files' order"`
+	Vhost    bool   `json:"vhost,omitempty" from:"vhost,user,passt"`
+	VhostFD  string `json:"vhostfd,omitempty" from:"vhost,queues,user,passt" rule:"the number of an inherited file, by the files' order"`
+	VhostFDs string `json:"vhostfds,omitempty" from:"vhost,queues,user,passt" rule:"the numbers of inherited files, by the files' order"`
 }
 
 // streamProps are of a socket over which QEMU sends and gets frames, each after its length.
 type streamProps struct {
-	Type   string      `json:"type" from:"passt" rule:"passt is at the other end"`
+	Type   string      `json:"type" from:"passt,user" rule:"passt is at the other end"`
 	ID     string      `json:"id" from:"name"`
-	Server bool        `json:"server" rule:"the launcher has connected the socket"`
-	Addr   inheritedFD `json:"addr" from:"passt" rule:"the number of an inherited file, by the files' order"`
+	Server bool        `json:"server" from:"passt,user" rule:"the launcher has connected the socket"`
+	Addr   inheritedFD `json:"addr" from:"passt,user" rule:"the number of an inherited file, by the files' order"`
 }
 
 // inheritedFD is a socket among QEMU's SocketAddress.

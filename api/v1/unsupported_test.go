@@ -86,7 +86,7 @@ func TestUnsupported(t *testing.T) {
 		}
 	})
 	for _, path := range []string{"spec.domain.devices.downwardMetrics", "spec.domain.devices.disks[0].lun.reservation", "spec.domain.launchSecurity", "spec.domain.devices.disks[0].changedBlockTracking", "spec.utilityVolumes",
-		"spec.domain.devices.interfaces[0].passtBinding", "spec.volumes[0].dataVolume.hotpluggable", "spec.networks[0].resourceClaim"} {
+		"spec.volumes[0].dataVolume.hotpluggable", "spec.networks[0].resourceClaim"} {
 		if !tried.Has(path) {
 			t.Errorf("%s was not tried", path)
 		}

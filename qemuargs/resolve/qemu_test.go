@@ -133,15 +133,19 @@ func startStopped(t *testing.T, q program, m *qemuargs.Machine) (said string) {
 				t.Fatalf("%s: %v", command, err)
 			}
 		}
-		line, err := r.ReadBytes('\n')
-		if err != nil {
-			t.Fatalf("QEMU did not come up: %v", err)
+		for {
+			line, err := r.ReadBytes('\n')
+			if err != nil {
+				t.Fatalf("QEMU did not come up: %v", err)
+			}
+			var reply map[string]any
+			if err := json.Unmarshal(line, &reply); err != nil {
+				t.Fatal(err)
+			}
+			if reply["event"] == nil { // QEMU tells that it is connected to passt
+				return reply
+			}
 		}
-		var reply map[string]any
-		if err := json.Unmarshal(line, &reply); err != nil {
-			t.Fatal(err)
-		}
-		return reply
 	}
 	if greeting := ask(""); greeting["QMP"] == nil {
 		t.Fatalf("no greeting: %v", greeting)
@@ -296,7 +300,7 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 		switch i.Kind {
 		case qemuargs.InheritedQMP:
 			monitor = pair()
-		case qemuargs.InheritedSerial, qemuargs.InheritedAgent, qemuargs.InheritedLifeline:
+		case qemuargs.InheritedSerial, qemuargs.InheritedAgent, qemuargs.InheritedLifeline, qemuargs.InheritedPasstLifeline:
 			pair()
 		case qemuargs.InheritedTPM:
 			add(tpmEmulator(t))
