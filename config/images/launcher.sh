@@ -2,7 +2,8 @@
 # Sourced by build.sh. The host stays what it is: QEMU of a newer Debian runs with that one's libraries.
 
 # The release of Debian, and the release of QEMU of which its newest package is taken. Not 10.0, trixie's own: that gives
-# every virtqueue 1024 entries whatever it is told, and its guests cannot migrate to any later QEMU.
+# every virtqueue 1024 entries whatever it is told, and its guests cannot migrate to any later QEMU. trixie's own passt
+# loses what comes to a guest that has ended its side of a TCP connection.
 launcher_suite=${LAUNCHER_SUITE:-trixie}
 launcher_qemu=${LAUNCHER_QEMU:-11.1}
 launcher_preferences="Package: src:qemu
@@ -10,6 +11,10 @@ Pin: version 1:$launcher_qemu*
 Pin-Priority: 990
 
 Package: src:seabios
+Pin: release n=$launcher_suite-backports
+Pin-Priority: 990
+
+Package: src:passt
 Pin: release n=$launcher_suite-backports
 Pin-Priority: 990"
 
