@@ -135,7 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if stepErr == nil {
 			after = r.observeMoves(ctx, vmi, vm)
 		}
-		observeSidecars(&vmi.Status, pod, r.now())
+		observeSidecars(vmi, pod, r.now())
 		observeMigratable(vmi, r.now())
 		observe(&vmi.Status, pod, r.now())
 		observeDevices(vmi, pod)

@@ -105,15 +105,18 @@ func holder(pod *corev1.Pod, volume, path string) (c *corev1.Container, at strin
 
 // observeSidecars says in conditions that the guest has lost a file system or an interface: a container says by its exit code that its program has
 // ended before QEMU. QEMU cannot connect to another program, and the kubelet's next attempts end with the same code. It is pure.
-func observeSidecars(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
-	observeSidecar(status, pod, now, v1.FilesystemContainerPrefix, v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Reason: v1.ReasonVirtioFSDEnded,
+func observeSidecars(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) {
+	volume := func(name string) string { return name }
+	observeSidecar(&vmi.Status, pod, now, v1.FilesystemContainerPrefix, volume, v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Reason: v1.ReasonVirtioFSDEnded,
 		Message: "the program that serves a file system of the guest has ended, and what the guest does there hangs until the VM is stopped and started: "})
-	observeSidecar(status, pod, now, v1.PasstContainerPrefix, v1.VirtualMachineInstanceCondition{Type: v1.ConditionNetworkFailed, Reason: v1.ReasonPasstEnded,
+	nic := func(place string) string { return interfaceAt(vmi, place) }
+	observeSidecar(&vmi.Status, pod, now, v1.PasstContainerPrefix, nic, v1.VirtualMachineInstanceCondition{Type: v1.ConditionNetworkFailed, Reason: v1.ReasonPasstEnded,
 		Message: "the program passt that connects an interface of the guest has ended, and the guest has no network there until it moves, or the VM is stopped and started: "})
 }
 
-// observeSidecar sets a condition, or takes the condition back; prefix begins the containers' names.
-func observeSidecar(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time, prefix string, c v1.VirtualMachineInstanceCondition) {
+// observeSidecar sets a condition, or takes the condition back; prefix begins the containers' names, and named is what the guest's owner calls the thing
+// that the rest of a container's name is for.
+func observeSidecar(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time, prefix string, named func(string) string, c v1.VirtualMachineInstanceCondition) {
 	if status.Phase != v1.Running {
 		status.RemoveCondition(c.Type)
 		return
@@ -124,8 +127,8 @@ func observeSidecar(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 	var failed []string
 	for i := range pod.Status.InitContainerStatuses {
 		s := &pod.Status.InitContainerStatuses[i]
-		if name, ours := strings.CutPrefix(s.Name, prefix); ours && hasLost(s) {
-			failed = append(failed, fmt.Sprintf("%s (the log of its container %s says more)", name, s.Name))
+		if rest, ours := strings.CutPrefix(s.Name, prefix); ours && hasLost(s) {
+			failed = append(failed, fmt.Sprintf("%s (the log of its container %s says more)", named(rest), s.Name))
 		}
 	}
 	if len(failed) == 0 {

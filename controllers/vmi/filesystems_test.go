@@ -62,11 +62,12 @@ func TestObserveFilesystems(t *testing.T) {
 		"another pod, after a move":     {v1.Running, sharing(running(), none), true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := &v1.VirtualMachineInstanceStatus{Phase: c.phase}
+			vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: c.phase}}
+			status := &vmi.Status
 			if c.had {
 				status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Status: metav1.ConditionTrue}, metav1.Now())
 			}
-			observeSidecars(status, c.pod, metav1.Now())
+			observeSidecars(vmi, c.pod, metav1.Now())
 			got := status.Condition(v1.ConditionFilesystemFailed)
 			if (got != nil) != c.want {
 				t.Fatalf("the condition is %+v, want one: %v", got, c.want)

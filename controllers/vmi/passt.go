@@ -39,6 +39,15 @@ func hasPasst(vmi *v1.VirtualMachineInstance) bool {
 	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Interfaces, func(nic v1.Interface) bool { return nic.PasstBinding != nil })
 }
 
+// interfaceAt is the name of the interface at a place in the VMI's spec, or the place if the spec has no interface there.
+func interfaceAt(vmi *v1.VirtualMachineInstance, place string) string {
+	nics := vmi.Spec.Domain.Devices.Interfaces
+	if i, err := strconv.Atoi(place); err == nil && 0 <= i && i < len(nics) {
+		return nics[i].Name
+	}
+	return place
+}
+
 // addPasst adds the container that connects the guest, and connects the container with the launcher's. The kubelet starts it before the launcher's
 // and ends it after that. passt has no privilege: the pod's network namespace lets everybody listen on every port, and send ICMP echo.
 func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {

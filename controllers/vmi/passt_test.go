@@ -33,21 +33,23 @@ func TestPasstEnds(t *testing.T) {
 		return &corev1.Pod{Status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{passt},
 			ContainerStatuses: []corev1.ContainerStatus{{Name: ContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
 	}
-	status := &v1.VirtualMachineInstanceStatus{Phase: v1.Running}
-	observeSidecars(status, pod(corev1.ContainerStatus{LastTerminationState: ended(1)}), metav1.Now())
+	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "lan"}, {Name: "default", PasstBinding: &v1.InterfacePasstBinding{}}}
+	status := &vmi.Status
+	observeSidecars(vmi, pod(corev1.ContainerStatus{LastTerminationState: ended(1)}), metav1.Now())
 	if c := status.Condition(v1.ConditionNetworkFailed); c != nil {
 		t.Errorf("ended before the guest began: %+v", c)
 	}
 	for name, lost := range map[string]corev1.ContainerStatus{"has ended": {State: ended(sidecar.ExitLost)}, "has ended, and ends again": {LastTerminationState: ended(sidecar.ExitLost)}} {
-		observeSidecars(status, pod(lost), metav1.Now())
+		observeSidecars(vmi, pod(lost), metav1.Now())
 		c := status.Condition(v1.ConditionNetworkFailed)
-		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1.ReasonPasstEnded || !strings.Contains(c.Message, "1 (the log of its container passt-1 says more)") {
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1.ReasonPasstEnded || !strings.Contains(c.Message, ": default (the log of its container passt-1 says more)") {
 			t.Errorf("%s: %+v", name, c)
 		}
 		if c := status.Condition(v1.ConditionFilesystemFailed); c != nil {
 			t.Errorf("%s: a file system: %+v", name, c)
 		}
-		observeSidecars(status, pod(corev1.ContainerStatus{}), metav1.Now()) // the guest has moved
+		observeSidecars(vmi, pod(corev1.ContainerStatus{}), metav1.Now()) // the guest has moved
 		if c := status.Condition(v1.ConditionNetworkFailed); c != nil {
 			t.Errorf("in another pod: %+v", c)
 		}

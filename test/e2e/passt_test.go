@@ -115,7 +115,7 @@ func TestPasst(t *testing.T) {
 	if _, err := onNode(`kill -KILL "$1"`, killed); err != nil {
 		t.Fatal(err)
 	}
-	v.awaitCondition(v1.ConditionNetworkFailed, v1.ReasonPasstEnded, "passt-0")
+	v.awaitCondition(v1.ConditionNetworkFailed, v1.ReasonPasstEnded, ": "+v.get().Spec.Domain.Devices.Interfaces[0].Name+" (", "passt-0")
 	v.delete()
 }
 
