@@ -123,9 +123,14 @@ func of(i manifest.Instance, on manifest.Host, depth depth) (*Machine, error) {
 }
 
 // keyOf tells the arguments of a machine apart. A kind of argument is there once for each part
-// of the machine, but for those that the builder always writes.
+// of the machine, but for those that the builder always writes. A network card has one -netdev,
+// of whatever type.
 func keyOf(a qemuargs.Arg) string {
-	return fmt.Sprintf("%s %T %s %s %s", a.Flag, a.Value, a.Of, a.From, a.Rule)
+	kind := fmt.Sprintf("%T", a.Value)
+	if a.Flag == "-netdev" {
+		kind = ""
+	}
+	return fmt.Sprintf("%s %s %s %s %s", a.Flag, kind, a.Of, a.From, a.Rule)
 }
 
 // Check returns an error that names the arguments and properties of which nothing says what

@@ -211,7 +211,7 @@ func changesOf(tree map[string]any) []step {
 		if n := len(out) - 1; n >= 0 && out[n].paths[0] == path {
 			out[n].coarse = true
 		}
-		for old, other := range map[string]string{".bridge": ".masquerade", ".disk": ".cdrom"} {
+		for old, other := range map[string]string{".bridge": ".masquerade", ".masquerade": ".passtBinding", ".passtBinding": ".masquerade", ".disk": ".cdrom"} {
 			if entry, ok := strings.CutSuffix(path, old); ok && !inTheMiddle.MatchString(path) {
 				add(nil, path, entry+other)
 				last := &out[len(out)-1]
@@ -236,11 +236,12 @@ var inBrackets = regexp.MustCompile(`\[[^]]*\]`)
 var (
 	descriptors = regexp.MustCompile(`^((vhost)?fds?|set)$`)
 	fdset       = regexp.MustCompile(`/dev/fdset/\d+`)
+	inherited   = regexp.MustCompile(`^{"type":"fd","str":"\d+"}$`)
 	digits      = regexp.MustCompile(`\d+`)
 )
 
 func unnumbered(p Property) string {
-	if descriptors.MatchString(p.Name) {
+	if descriptors.MatchString(p.Name) || inherited.MatchString(p.Value) {
 		return digits.ReplaceAllString(p.Value, "N")
 	}
 	return fdset.ReplaceAllString(p.Value, "/dev/fdset/N")
@@ -482,7 +483,7 @@ var notSeen = []*regexp.Regexp{
 	regexp.MustCompile(`^-(device|machine) [\w-]+ from spec\.domain\.devices\.disks\[\]\.lun$`),
 	regexp.MustCompile(`^-device write-cache from spec\.domain\.devices\.(disks\[\]\.(disk|cdrom)\.bus|useVirtioTransitional)$`),
 	// Every host of the catalogue has pods. qemuargs' TestOriginsAreTrue has a host without.
-	regexp.MustCompile(`^-netdev (type|(vhost)?fds?|vhost) from host\.nics\[\]\.user$`),
+	regexp.MustCompile(`^-netdev (type|(vhost)?fds?|vhost|server|addr) from host\.nics\[\]\.user$`),
 	// Each change is tried once, and the bus of a second disk changes where that disk is no disk of files.
 	regexp.MustCompile(`^-blockdev (read-only|discard) from spec\.domain\.devices\.disks\[\]\.disk\.bus$`),
 	// The changes add a letter to a name, and no CPU feature has such a name.
@@ -624,6 +625,9 @@ func leavesOf(tree any) map[string]any {
 	return out
 }
 
+// isBinding matches the bindings of an interface, which are often empty objects.
+var isBinding = regexp.MustCompile(`\.(bridge|masquerade|passtBinding)$`)
+
 // objectsOf are the paths of the objects of a VMI that are no entries of lists.
 func objectsOf(tree any) []string {
 	found := map[string]bool{}
@@ -633,7 +637,7 @@ func objectsOf(tree any) []string {
 				found[path[:end]] = true
 			}
 		}
-		if strings.HasSuffix(path, ".bridge") {
+		if isBinding.MatchString(path) {
 			found[path] = true
 		}
 	}

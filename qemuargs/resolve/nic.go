@@ -56,15 +56,16 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 		by.add("", ".name", "each interface is a network card")
 		by.add("name", ".name", "")
 		by.add("driver", ".model", "")
-		by.add("mtu", "host.nics[].mtu", "the MTU of the pod's link")
+		by.add("mtu", ".passtBinding host.nics[].mtu", "the MTU of the pod's link")
 		by.add("bootIndex", ".bootOrder", "")
 		by.add("acpiIndex", ".acpiIndex", "")
-		by.add("vhost", ".model host.vhostNet host.accelerator", vhostRule)
+		by.add("vhost", ".model .passtBinding host.vhostNet host.accelerator", vhostRule)
 		if vmi.Spec.Architecture == v1.ARM64 && n.BootIndex > 0 {
 			by.add("noROM", ".bootOrder spec.architecture", "AAVMF drives virtio cards itself, and QEMU's firmware for cards is for amd64")
 			n.NoROM = true
 		}
 		by.add("user", "host.nics[].user", "a tap, unless the host has no pod")
+		by.add("passt", ".passtBinding", "")
 		if nic.Binding != nil && host.NICs[nic.Name].RefreshLink {
 			by.add("refreshLink", ".binding.name host.nics[].refreshLink", "the plugin's migration method is link-refresh")
 			n.RefreshLink = true
@@ -84,6 +85,7 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 		}
 		if nic.PasstBinding != nil && n.User == nil {
 			by.add("passt", ".passtBinding", "a program beside QEMU makes the guest's connections anew")
+			by.add("user", "host.nics[].user", "passt, unless the host has no pod")
 			by.add("mtu", ".passtBinding", "passt tells the guest its MTU, and no packet of the guest's leaves the pod")
 			n.Passt, n.MTU, n.Vhost = layout.Below(host.Root, layout.PasstSocket(i)), 0, false
 		}
@@ -133,10 +135,10 @@ func queues(vmi *v1.VirtualMachineInstance, nic v1.Interface, by entry) int {
 		return 1
 	}
 	if nic.Model != "virtio" || nic.SRIOV != nil || !ptr.Deref(domain.Devices.NetworkInterfaceMultiQueue, false) {
-		by.add("queues", ".model spec.domain.devices.networkInterfaceMultiqueue", "one queue, unless a virtio card shall have more")
+		by.add("queues", ".model .passtBinding spec.domain.devices.networkInterfaceMultiqueue", "one queue, unless a virtio card shall have more")
 		return 1
 	}
-	by.add("queues", interfaces+"[*].model spec.domain.devices.networkInterfaceMultiqueue "+vcpus, "one queue for each virtual CPU, 32 at most, and 96 of all virtio cards")
+	by.add("queues", interfaces+"[*].model .passtBinding spec.domain.devices.networkInterfaceMultiqueue "+vcpus, "one queue for each virtual CPU, 32 at most, and 96 of all virtio cards")
 	virtio := 0
 	for _, other := range domain.Devices.Interfaces {
 		if other.Model == "virtio" && other.SRIOV == nil {
