@@ -106,12 +106,17 @@ func TestLANPage(t *testing.T) {
 	l := unbridgedLAN(t)
 	installMultus(t)
 	l.inside("ip", "address", "add", "192.168.1.1/24", "dev", "switch")
-	l.inside("ip", "link", "add", "link", "switch", "name", "switch.20", "type", "vlan", "id", "20")
-	l.inside("ip", "address", "add", "192.168.20.1/24", "dev", "switch.20")
-	l.inside("ip", "link", "set", "switch.20", "up")
 	l.serveDHCP("switch", "192.168.77.100,192.168.77.150", "--dhcp-host=02:00:00:00:00:10,192.168.77.10")
 	tagged := lan{t: t, netns: l.netns, leases: filepath.Join(t.TempDir(), "tagged")}
-	tagged.serveDHCP("switch.20", "192.168.20.100,192.168.20.150")
+	vlans := hasVLANs()
+	if vlans {
+		l.inside("ip", "link", "add", "link", "switch", "name", "switch.20", "type", "vlan", "id", "20")
+		l.inside("ip", "address", "add", "192.168.20.1/24", "dev", "switch.20")
+		l.inside("ip", "link", "set", "switch.20", "up")
+		tagged.serveDHCP("switch.20", "192.168.20.100,192.168.20.150")
+	} else {
+		t.Log("THIS MACHINE'S KERNEL HAS NO VLANS, OR NO BRIDGES THAT KNOW VLANS: THE STEP WITH A VLAN IS LEFT OUT")
+	}
 
 	r := reader{t: t, blocks: blocksOf(t, lanPage), namespace: ns, folder: t.TempDir(), replaced: strings.NewReplacer("registry.example/debian:12", tinyImage)}
 	m := vm{vmi: vmi{t: t, namespace: ns, name: "home"}}
@@ -135,6 +140,9 @@ func TestLANPage(t *testing.T) {
 		{"A VLAN", nil, tagged, ""},
 		{"Without a bridge: macvlan", []string{"eth1", "eth2"}, l, "192.168.77.10"},
 	} {
+		if step.heading == "A VLAN" && !vlans {
+			continue
+		}
 		r.follow(step.heading, step.cards...)
 		uid = m.runs(uid)
 		address := step.address
@@ -159,6 +167,12 @@ func TestLANPage(t *testing.T) {
 		t.Errorf("at last, the networks are %+v", spec.Networks)
 	}
 	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+}
+
+// hasVLANs says whether the node's kernel has VLANs, and bridges that tell them apart.
+func hasVLANs() bool {
+	_, err := onNode(`ip link add probe0 type bridge vlan_filtering 1 || exit 1; ip link add link probe0 name probe1 type vlan id 20; has=$?; ip link del probe0; exit $has`)
+	return err == nil
 }
 
 // reached fails the test if the LAN does not reach the guest's echo server.
