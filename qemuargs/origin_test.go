@@ -181,6 +181,8 @@ func names(from []string, field string) bool {
 }
 
 var (
+	// inherits is a socket that QEMU inherits: that of passt.
+	inherits = regexp.MustCompile(`^{"type":"fd","str":"\d+"}$`)
 	numbers  = regexp.MustCompile(`^((vhost)?fds?|set)$`)
 	fdset    = regexp.MustCompile(`/dev/fdset/\d+`)
 	digits   = regexp.MustCompile(`\d+`)
@@ -190,7 +192,7 @@ var (
 // unnumbered is the property's value without descriptor numbers, which move whenever a device
 // comes or goes.
 func unnumbered(p Property) string {
-	if numbers.MatchString(p.Name) {
+	if numbers.MatchString(p.Name) || inherits.MatchString(p.Value) {
 		return digits.ReplaceAllString(p.Value, "N")
 	}
 	return fdset.ReplaceAllString(p.Value, "/dev/fdset/N")

@@ -107,7 +107,7 @@ func (a Argument) properties() (map[string]any, bool) {
 var descriptors = map[string]*regexp.Regexp{
 	"-add-fd":   regexp.MustCompile(`[ ,](fd|set)=\d+`),
 	"-chardev":  regexp.MustCompile(`,fd=\d+|"fd":"\d+"`),
-	"-netdev":   regexp.MustCompile(`,(?:vhost)?fds?=[0-9:]+|"(?:vhost)?fds?":"[0-9:]+"`),
+	"-netdev":   regexp.MustCompile(`,(?:vhost)?fds?=[0-9:]+|"(?:vhost)?fds?":"[0-9:]+"|"type":"fd","str":"\d+"`),
 	"-blockdev": regexp.MustCompile(`"filename":"/dev/fdset/\d+"`),
 }
 

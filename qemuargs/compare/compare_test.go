@@ -66,6 +66,8 @@ func TestDiff(t *testing.T) {
 		"a name like a number":      {`-device {"driver":"x","serial":"/dev/fdset/1"}`, `-device {"driver":"x","serial":"/dev/fdset/2"}`, "device, guest"},
 		"another number of a tap":   {`-netdev {"type":"tap","id":"net-a","fds":"6:7"}`, `-netdev {"type":"tap","id":"net-a","fds":"8:9"}`, ""},
 		"other numbers of vhost":    {`-netdev {"type":"tap","fd":"6","vhost":true,"vhostfd":"7"}`, `-netdev {"type":"tap","fd":"7","vhost":true,"vhostfd":"8"}`, ""},
+		"another number of passt's": {`-netdev {"type":"stream","id":"net-a","server":false,"addr":{"type":"fd","str":"6"}}`, `-netdev {"type":"stream","id":"net-a","server":false,"addr":{"type":"fd","str":"8"}}`, ""},
+		"passt instead of a tap":    {`-netdev {"type":"tap","id":"net-a","fd":"6"}`, `-netdev {"type":"stream","id":"net-a","server":false,"addr":{"type":"fd","str":"6"}}`, "nic a, host"},
 		"vhost-net":                 {`-netdev {"type":"tap","id":"net-a","fd":"6"}`, `-netdev {"type":"tap","id":"net-a","fd":"6","vhost":true,"vhostfd":"7"}`, "nic a, host"},
 		"another socket":            {"-vnc unix:/a", "-vnc unix:/b", "graphics, host"},
 	} {

@@ -20,6 +20,7 @@ func TestFacts(t *testing.T) {
 		"no value":         {"-S", ""},
 		"MiB":              {"-m 128", "-m size=128M"},
 		"files":            {`-netdev {"type":"tap","id":"n","fds":"6:7"}`, "-netdev tap (tap) fds=N:N; -netdev tap (tap) type=tap"},
+		"a socket":         {`-netdev {"type":"stream","id":"n","server":false,"addr":{"type":"fd","str":"6"}}`, "-netdev stream (stream) addr.str=N; -netdev stream (stream) addr.type=fd; -netdev stream (stream) server=off; -netdev stream (stream) type=stream"},
 		"nested":           {`-blockdev {"driver":"raw","node-name":"n","cache":{"direct":true}}`, "-blockdev raw (raw) cache.direct=on; -blockdev raw (raw) driver=raw"},
 		"null and numbers": {`-blockdev {"driver":"raw","backing":null,"size":16777216}`, "-blockdev raw (raw) backing=null; -blockdev raw (raw) driver=raw; -blockdev raw (raw) size=16777216"},
 		"global":           {"-global a.b=1\n-global a.c=2", "-global a.b (a.b) a.b=1; -global a.c (a.c) a.c=2"},

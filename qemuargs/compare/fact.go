@@ -123,7 +123,7 @@ func flatten(into map[string]string, prefix string, object map[string]any) {
 }
 
 // fileNumbers are the properties that hold numbers of inherited files.
-var fileNumbers = []string{"fd", "fds", "vhostfd", "vhostfds"}
+var fileNumbers = []string{"fd", "fds", "vhostfd", "vhostfds", "addr.str"}
 
 // normal writes in one way what QEMU can read in several, and takes out what a program chooses
 // for itself: numbers of files.

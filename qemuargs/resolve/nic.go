@@ -59,7 +59,7 @@ func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *alloc
 		by.add("mtu", ".passtBinding host.nics[].mtu", "the MTU of the pod's link")
 		by.add("bootIndex", ".bootOrder", "")
 		by.add("acpiIndex", ".acpiIndex", "")
-		by.add("vhost", ".model .passtBinding host.vhostNet host.accelerator", vhostRule)
+		by.add("vhost", ".model host.vhostNet host.accelerator", vhostRule)
 		if vmi.Spec.Architecture == v1.ARM64 && n.BootIndex > 0 {
 			by.add("noROM", ".bootOrder spec.architecture", "AAVMF drives virtio cards itself, and QEMU's firmware for cards is for amd64")
 			n.NoROM = true
