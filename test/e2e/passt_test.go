@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -20,14 +21,29 @@ import (
 // passtFolder is the kubelet's folder with the profile, on the node.
 var passtFolder = filepath.Dir(filepath.Join("/var/lib/kubelet/seccomp", v1.PasstProfile))
 
-// passtNode puts a text in place of the node's profile of passt, and waits until the node's label says so.
-func passtNode(t *testing.T, profile, label string) {
+// passtProfile is the profile that is shipped. At the test's end no node has the profile.
+func passtProfile(t *testing.T, nodes ...string) string {
 	t.Helper()
-	if _, err := onNode(`mkdir -p "$1" && printf %s "$2" >"$1/passt.json"`, passtFolder, profile); err != nil {
+	profile, err := os.ReadFile("../../config/passt/passt.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, node := range nodes {
+			onNodeNamed(node, `rm -rf "$1"`, passtFolder)
+		}
+	})
+	return string(profile)
+}
+
+// passtNode puts a text in place of a node's profile of passt, and waits until the node's label says so.
+func passtNode(t *testing.T, node, profile, label string) {
+	t.Helper()
+	if _, err := onNodeNamed(node, `mkdir -p "$1" && printf %s "$2" >"$1/passt.json"`, passtFolder, profile); err != nil {
 		t.Fatal(err)
 	}
 	err := poll(3*time.Minute, func() error {
-		if got := get[corev1.Node](t, "node", firstName).Labels[v1.PasstLabel]; got != label {
+		if got := get[corev1.Node](t, "node", node).Labels[v1.PasstLabel]; got != label {
 			return fmt.Errorf("the node's label is %q, want %q", got, label)
 		}
 		return nil
@@ -50,15 +66,11 @@ func TestPasst(t *testing.T) {
 	ns := namespace(t, "pod-security.kubernetes.io/enforce=restricted")
 	clients := namespace(t)
 	apply(t, clients, clientManifest)
-	profile, err := os.ReadFile("../../config/passt/passt.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { onNode(`rm -rf "$1"`, passtFolder) })
+	profile := passtProfile(t, firstName)
 	v := create(t, ns, tiny("passt", byPasst))
 	v.awaitCondition(v1.ConditionPodScheduled, v1.ReasonUnschedulable, "config/passt/passt.json", v1.PasstLabel, "masquerade")
-	passtNode(t, strings.Replace(string(profile), "SCMP_ACT_ERRNO", "SCMP_ACT_ALLOW", 1), "false")
-	passtNode(t, string(profile), "true")
+	passtNode(t, firstName, strings.Replace(profile, "SCMP_ACT_ERRNO", "SCMP_ACT_ALLOW", 1), "false")
+	passtNode(t, firstName, profile, "true")
 	v.await(v1.Running)
 
 	pod := v.pod()
@@ -116,6 +128,53 @@ func TestPasst(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.awaitCondition(v1.ConditionNetworkFailed, v1.ReasonPasstEnded, ": "+v.get().Spec.Domain.Devices.Interfaces[0].Name+" (", "passt-0")
+	v.delete()
+}
+
+// TestMigrationPasst: a guest that passt connects goes to another node and back. A Service and a probe reach the guest before and after each move, and the
+// guest reaches a pod.
+func TestMigrationPasst(t *testing.T) {
+	newSecondNode(t)
+	ns := namespace(t)
+	apply(t, ns, clientManifest)
+	profile := passtProfile(t, firstName, secondName)
+	for _, node := range []string{firstName, secondName} {
+		passtNode(t, node, profile, "true")
+	}
+	kubectl(t, "cordon", secondName)
+	t.Cleanup(func() { kubectl(t, "uncordon", secondName) })
+	v := create(t, ns, tiny("open", byPasst, func(s *v1.VirtualMachineInstanceSpec) {
+		nic := &s.Domain.Devices.Interfaces[0]
+		nic.Ports = append(nic.Ports, v1.Port{Port: 9999})
+		s.ReadinessProbe = &v1.Probe{PeriodSeconds: 1, Handler: v1.Handler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(7)}}}
+	}))
+	v.await(v1.Running)
+	kubectl(t, "uncordon", secondName)
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	v.log().shows(3*time.Minute, `tiny: eth0 `+v.pod().Status.PodIP+`/`)
+	service, pod := serviceIP(t, ns, "guest"), get[corev1.Pod](t, "-n", ns, "pod", "client").Status.PodIP
+	serves := func() {
+		t.Helper()
+		kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "vmi/"+v.name, "--timeout=120s")
+		if err := poll(time.Minute, func() error { return echoes(ns, service, 80) }); err != nil {
+			t.Errorf("by the Service: %v", err)
+		}
+		if got, want := v.get().Status.Interfaces[0].IP, v.pod().Status.PodIP; got != want {
+			t.Errorf("status.interfaces says %s, and the pod has %s", got, want)
+		}
+		out, status := v.shell().run(30*time.Second, "echo to-and-fro | nc -w 5 "+pod+" 8080")
+		if status != 0 || strings.TrimSpace(out) != "to-and-fro" {
+			t.Errorf("from the guest: %q (%d)", out, status)
+		}
+	}
+	serves()
+	for i, to := range []string{secondName, firstName} {
+		v.migrate(fmt.Sprint("move-", i), nil).ends(v1.MigrationSucceeded)
+		if now := v.get(); now.Status.NodeName != to {
+			t.Fatalf("the guest is on %s", now.Status.NodeName)
+		}
+		serves()
+	}
 	v.delete()
 }
 
