@@ -38,10 +38,8 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	if err != nil {
 		return nil, err
 	}
-	if !config.Unlabelled { // else the virt-handlers alone compare the processors
-		if config.TargetCPU, err = r.targetCPU(ctx, vmi); err != nil {
-			return nil, err
-		}
+	if err := r.keep(ctx, vmi, &config); err != nil {
+		return nil, err
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
@@ -51,20 +49,29 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return pod, nil
 }
 
-// targetCPU reads the guest's present pod past the cache, which keeps no selectors.
-func (r *Reconciler) targetCPU(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]string, error) {
-	if cpu := vmi.Spec.Domain.CPU; cpu == nil || cpu.Model != v1.HostModel {
-		return nil, nil
+// keep adds to config what a guest keeps of its present pod: the model of its CPU, and the address that passt gave it.
+func (r *Reconciler) keep(ctx context.Context, vmi *v1.VirtualMachineInstance, config *PodConfig) error {
+	cpu := vmi.Spec.Domain.CPU
+	keepsCPU, keepsAddress := cpu != nil && cpu.Model == v1.HostModel && !config.Unlabelled, hasPasst(vmi) // unlabelled: the virt-handlers alone compare the processors
+	if !keepsCPU && !keepsAddress {
+		return nil
 	}
 	present := &corev1.Pod{}
+	// The cache keeps neither selectors nor commands.
 	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: vmi.LauncherPod()}, present); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("get the guest's pod: %w", err)
+		return fmt.Errorf("get the guest's pod: %w", err)
 	}
-	nodes, err := r.nodeLabels(ctx)
-	if err != nil {
-		return nil, err
+	if keepsAddress {
+		config.GuestAddress = guestAddress(present)
 	}
-	return targetCPU(vmi, present, nodes[vmi.Status.NodeName]), nil
+	if keepsCPU {
+		nodes, err := r.nodeLabels(ctx)
+		if err != nil {
+			return err
+		}
+		config.TargetCPU = targetCPU(vmi, present, nodes[vmi.Status.NodeName])
+	}
+	return nil
 }
 
 // offersFaults says whether all nodes that take guests offer FaultResource. While an earlier virt-handler is on a node, a pod that

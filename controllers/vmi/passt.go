@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func interfaceAt(vmi *v1.VirtualMachineInstance, place string) string {
 
 // addPasst adds the container that connects the guest, and connects the container with the launcher's. The kubelet starts it before the launcher's
 // and ends it after that. passt has no privilege: the pod's network namespace lets everybody listen on every port, and send ICMP echo.
-func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
 	c := &pod.Spec.Containers[0]
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.PasstBinding == nil {
@@ -67,7 +68,7 @@ func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 			Image:           c.Image,
 			ImagePullPolicy: c.ImagePullPolicy,
 			RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
-			Command:         passt(vmi, nic),
+			Command:         passt(vmi, nic, config.GuestAddress),
 			Resources:       passtResources(vmi, nic),
 			SecurityContext: security,
 			VolumeMounts:    []corev1.VolumeMount{{Name: name, MountPath: layout.PasstSocketDir}},
@@ -79,8 +80,34 @@ func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// passt is the command of the container. The guest does not reach the pod's loopback by the gateway's address (--no-map-gw).
-func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface) []string {
+// addressOption has passt give the guest another IPv4 address than the pod's, and send to that address what comes for the guest.
+const addressOption = "--address="
+
+// guestAddress is the IPv4 address of the guest behind passt in a pod: the address of the pod in which the guest has started. A guest that has moved
+// does not ask DHCP anew. Until the guest sends something, passt would send to the new pod's address, which the guest does not have. The address is
+// empty if the pod has none.
+func guestAddress(pod *corev1.Pod) string {
+	for _, c := range pod.Spec.InitContainers {
+		if !strings.HasPrefix(c.Name, v1.PasstContainerPrefix) {
+			continue
+		}
+		for _, option := range c.Command {
+			if address, ok := strings.CutPrefix(option, addressOption); ok {
+				return address
+			}
+		}
+	}
+	for _, ip := range pod.Status.PodIPs {
+		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() {
+			return address.String()
+		}
+	}
+	return ""
+}
+
+// passt is the command of the container. The guest does not reach the pod's loopback by the gateway's address (--no-map-gw). The address is that of a
+// guest that comes from another pod.
+func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface, address string) []string {
 	tcp, udp := "all", "all"
 	least := passtListens
 	if len(nic.Ports) > 0 {
@@ -90,6 +117,9 @@ func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface) []string {
 		"--interface=" + v1.PodLink, "--no-map-gw", "--hostname=" + vmi.GuestHostname(), "--tcp-ports=" + tcp, "--udp-ports=" + udp}
 	if nic.Model != "virtio" {
 		command = append(command, "--mtu="+strconv.Itoa(otherMTU))
+	}
+	if address != "" {
+		command = append(command, addressOption+address)
 	}
 	return command
 }

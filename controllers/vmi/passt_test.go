@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,26 @@ func TestPasstPorts(t *testing.T) {
 	}
 	if got := ports(list[:1], "UDP"); got != "none" {
 		t.Errorf("no port of UDP: %q", got)
+	}
+}
+
+// TestPasstAddress: a guest that moves keeps the address of its first pod, and passt sends to this address what comes for the guest.
+func TestPasstAddress(t *testing.T) {
+	vmi := load(t, "testdata/passt")
+	pod := Pod(vmi, testConfig)
+	if got := guestAddress(pod); got != "" {
+		t.Errorf("a pod without an address: %q", got)
+	}
+	for i, ip := range []string{"10.1.2.3", "10.9.9.9", "10.8.8.8"} {
+		if given := slices.Contains(pod.Spec.InitContainers[0].Command, "--address=10.1.2.3"); given != (i > 0) {
+			t.Errorf("in pod %d passt's command is %q", i, pod.Spec.InitContainers[0].Command)
+		}
+		pod.Status.PodIPs = []corev1.PodIP{{IP: "fd00::7"}, {IP: ip}}
+		config := testConfig
+		if config.GuestAddress = guestAddress(pod); config.GuestAddress != "10.1.2.3" {
+			t.Errorf("from pod %d the guest takes the address %q along", i, config.GuestAddress)
+		}
+		pod = targetPod(vmi, testMigration(), config)
 	}
 }
 

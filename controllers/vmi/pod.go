@@ -57,6 +57,8 @@ type PodConfig struct {
 	Unlabelled bool
 	// TargetCPU are the labels that the node of a target pod must have so that it can give the guest the CPU that the guest has.
 	TargetCPU map[string]string
+	// GuestAddress is the IPv4 address that the guest of a target pod has from passt; empty if the guest has none, or has that of the pod.
+	GuestAddress string
 }
 
 // isForeign says whether a guest runs on nodes of another architecture than its own.
@@ -117,7 +119,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 		},
 	}
 	addFilesystems(pod, vmi, config)
-	addPasst(pod, vmi)
+	addPasst(pod, vmi, config)
 	addImages(pod, vmi)
 	addSecrets(pod, vmi)
 	addConfigVolumes(pod, vmi)
