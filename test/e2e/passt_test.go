@@ -123,16 +123,13 @@ func TestPasst(t *testing.T) {
 		t.Errorf("a tenant's pod with the profile: %q, %v", out, err)
 	}
 
-	killed := v.passt()
-	if _, err := onNode(`kill -KILL "$1"`, killed); err != nil {
-		t.Fatal(err)
-	}
+	v.node(`kill -KILL "$1"`, v.passt())
 	v.awaitCondition(v1.ConditionNetworkFailed, v1.ReasonPasstEnded, ": "+v.get().Spec.Domain.Devices.Interfaces[0].Name+" (", "passt-0")
 	v.delete()
 }
 
 // TestMigrationPasst: a guest that passt connects goes to another node and back. A Service and a probe reach the guest before and after each move, and the
-// guest reaches a pod.
+// guest reaches a pod. The move to another node also brings back a network whose passt was killed.
 func TestMigrationPasst(t *testing.T) {
 	newSecondNode(t)
 	ns := namespace(t)
@@ -174,6 +171,13 @@ func TestMigrationPasst(t *testing.T) {
 			t.Fatalf("the guest is on %s", now.Status.NodeName)
 		}
 		serves()
+	}
+	v.node(`kill -KILL "$1"`, v.passt())
+	v.awaitCondition(v1.ConditionNetworkFailed, v1.ReasonPasstEnded)
+	v.migrate("mends", nil).ends(v1.MigrationSucceeded)
+	serves()
+	if c := v.condition(v1.ConditionNetworkFailed); c.Status == "True" {
+		t.Errorf("after a move to another passt: %+v", c)
 	}
 	v.delete()
 }
