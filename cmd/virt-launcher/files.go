@@ -5,9 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
@@ -42,14 +45,38 @@ func serveNetwork(args []string) int {
 	flags := flag.NewFlagSet("serve-network", flag.ExitOnError)
 	most := flags.Uint64("most", 1024, "how many `files` passt may have open at a time")
 	least := flags.Uint64("least", 0, "how many `files` passt needs for the ports")
+	link := flags.String("link", "eth0", "`interface` of the pod's network")
 	parseFlags(flags, args)
 	socket := layout.OwnPasstSocket()
-	err := errors.Join(permitFiles(*least), limitFiles(*most))
-	if err == nil {
-		command := append([]string{"--foreground", "--socket=" + socket}, flags.Args()...)
+	outbound, err := outboundOn(*link)
+	if err = errors.Join(err, permitFiles(*least), limitFiles(*most)); err == nil {
+		command := slices.Concat([]string{"--foreground", "--socket=" + socket, "--interface=" + *link}, outbound, flags.Args())
 		err = serveBeside(sidecar.Server{Program: layout.Passt, Args: command, Socket: socket, Output: os.Stderr})
 	}
 	return exitCode(err)
+}
+
+// outboundOn are passt's options for the addresses that the pod's interface has.
+func outboundOn(link string) ([]string, error) {
+	i, err := net.InterfaceByName(link)
+	if err != nil {
+		return nil, fmt.Errorf("find the pod's interface %s: %w", link, err)
+	}
+	addresses, err := i.Addrs()
+	if err != nil {
+		return nil, fmt.Errorf("read the addresses of the pod's interface %s: %w", link, err)
+	}
+	var has []netip.Addr
+	for _, a := range addresses {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			has = append(has, prefix.Addr())
+		}
+	}
+	options, err := sidecar.Outbound(link, has)
+	if err != nil {
+		return nil, fmt.Errorf("use the pod's interface %s: %w", link, err)
+	}
+	return options, nil
 }
 
 // serveBeside serves until the kubelet asks this process to end.

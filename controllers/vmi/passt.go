@@ -113,8 +113,8 @@ func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface, address string) []s
 	if len(nic.Ports) > 0 {
 		tcp, udp, least = ports(nic.Ports, "TCP"), ports(nic.Ports, "UDP"), 1024
 	}
-	command := []string{launcherBinary, "serve-network", "--most=" + strconv.Itoa(passtFiles), "--least=" + strconv.Itoa(least), "--",
-		"--interface=" + v1.PodLink, "--no-map-gw", "--hostname=" + vmi.GuestHostname(), "--tcp-ports=" + tcp, "--udp-ports=" + udp}
+	command := []string{launcherBinary, "serve-network", "--most=" + strconv.Itoa(passtFiles), "--least=" + strconv.Itoa(least), "--link=" + v1.PodLink, "--",
+		"--no-map-gw", "--hostname=" + vmi.GuestHostname(), "--tcp-ports=" + tcp, "--udp-ports=" + udp}
 	if nic.Model != "virtio" {
 		command = append(command, "--mtu="+strconv.Itoa(otherMTU))
 	}

@@ -37,3 +37,28 @@ func fromImage(t testing.TB, root, name string) string {
 	}
 	return path
 }
+
+// Passt is the passt of the launcher's image, whose root file system is root, with what it needs, in a folder that every user may read.
+func Passt(t testing.TB, root string) []string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "passt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	var files []string
+	for _, name := range []string{"usr/lib64/ld-linux-x86-64.so.2", "usr/lib/x86_64-linux-gnu/libc.so.6", "usr/bin/passt"} {
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatalf("find the launcher's image (run make image-launcher): %v", err)
+		}
+		files = append(files, filepath.Join(folder, filepath.Base(name)))
+		if err := os.WriteFile(files[len(files)-1], content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return []string{files[0], "--inhibit-cache", "--library-path", folder, files[2]}
+}
