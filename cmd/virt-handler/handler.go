@@ -215,8 +215,13 @@ func (l *launchers) renewLease(ctx context.Context) error {
 		return err
 	}
 	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
-		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Offers, Passt: seccomp.Folder(filepath.Join(l.options.kubelet, "seccomp")).HasPasst, CPUs: l.cpus.Told}
+		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Offers, Passt: l.offersPasst, CPUs: l.cpus.Told}
 	return writer.Start(ctx)
+}
+
+// offersPasst says whether passt can run on this node.
+func (l *launchers) offersPasst() (bool, error) {
+	return seccomp.OffersPasst(seccomp.Folder(filepath.Join(l.options.kubelet, "seccomp")), "/")
 }
 
 // notify queues the VMI of a pod. A VMI that is not in the cache is queued by the name that the pod's

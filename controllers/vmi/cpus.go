@@ -339,7 +339,7 @@ func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachi
 // maxUnmet bounds the message.
 const maxUnmet = 8
 
-// RuledOut says which labels of CPUs keep a migration's target pod off the nodes; empty if none does. It reads the pod past the cache, which has no selectors.
+// RuledOut says which labels of CPUs, or of passt, keep a migration's target pod off the nodes; empty if none does. It reads the pod past the cache, which has no selectors.
 func (r *Reconciler) RuledOut(ctx context.Context, target *corev1.Pod) (string, error) {
 	pod := &corev1.Pod{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(target), pod); err != nil {
@@ -351,7 +351,7 @@ func (r *Reconciler) RuledOut(ctx context.Context, target *corev1.Pod) (string, 
 	}
 	selector := map[string]string{}
 	for key, value := range pod.Spec.NodeSelector {
-		if v1.IsCPULabel(key) {
+		if v1.IsCPULabel(key) || key == v1.PasstLabel {
 			selector[key] = value
 		}
 	}
@@ -463,7 +463,7 @@ func wishes(labels []string) string {
 func wish(label string) string {
 	for _, w := range []struct{ prefix, text string }{
 		{v1.CPUModelLabel, "the CPU model "}, {v1.CPUFeatureLabel, "the CPU feature "}, {v1.HyperVLabel, "Hyper-V's interface "}, {v1.GuestTSCLabel, "a TSC with the frequency "},
-		{v1.PasstLabel, "the seccomp profile that passtBinding needs: put config/passt/passt.json of this release on a node as " + v1.PasstProfile + " in the kubelet's folder seccomp, or use masquerade"},
+		{v1.PasstLabel, "the seccomp profile that passtBinding needs: put config/passt/passt.json of this release on a node as " + v1.PasstProfile + " in the kubelet's folder seccomp (a kernel with AppArmor, or without user namespaces, denies passt what it needs), or use masquerade"},
 	} {
 		if name, ok := strings.CutPrefix(label, w.prefix); ok {
 			return w.text + name + " (" + label + ")"

@@ -353,7 +353,7 @@ func TestUnmet(t *testing.T) {
 		"no node": {[]string{haswell, vmx, synic}, nil,
 			"no node can give the guest Hyper-V's interface synic (hyperv.node.kubevirt.io/synic), the CPU feature vmx (cpu-feature.node.kubevirt.io/vmx); the nodes' labels say what they can give"},
 		"passt": {[]string{haswell, v1.PasstLabel}, nil,
-			"no node can give the guest the seccomp profile that passtBinding needs: put config/passt/passt.json of this release on a node as kubeqemu/passt.json in the kubelet's folder seccomp, or use masquerade (kubeqemu.io/passt); the nodes' labels say what they can give"},
+			"no node can give the guest the seccomp profile that passtBinding needs: put config/passt/passt.json of this release on a node as kubeqemu/passt.json in the kubelet's folder seccomp (a kernel with AppArmor, or without user namespaces, denies passt what it needs), or use masquerade (kubeqemu.io/passt); the nodes' labels say what they can give"},
 		"many":     {many, nil, "and 13 more; the nodes"},
 		"obsolete": {[]string{qemu64}, nil, "the CPU model qemu64 is obsolete (spec.configuration.obsoleteCPUModels of the KubeVirt object)"},
 		"forbidden": {[]string{haswell}, []string{v1.CPUFeatureLabel + "sse2"},

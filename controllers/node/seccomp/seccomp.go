@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,43 @@ import (
 
 // Folder is the kubelet's folder of seccomp profiles.
 type Folder string
+
+// Kernel is the root folder in which the kernel's files proc and sys are.
+type Kernel string
+
+// denials are the kernel's switches that deny passt what its profile permits, and their values then.
+var denials = []struct{ file, value string }{
+	{"proc/sys/user/max_user_namespaces", "0"},
+	{"proc/sys/kernel/unprivileged_userns_clone", "0"},             // Debian's kernels alone have this switch
+	{"proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"}, // Ubuntu's
+	{"sys/module/apparmor/parameters/enabled", "Y"},                // the AppArmor profile that containerd gives containers denies mounts
+}
+
+// Denies says whether the kernel denies passt the user namespace, or the mounts in there. The kernel lacks some of the switches.
+func (k Kernel) Denies() (bool, error) {
+	for _, d := range denials {
+		value, err := os.ReadFile(filepath.Join(string(k), d.file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("read whether the kernel denies passt user namespaces: %w", err)
+		}
+		if strings.TrimSpace(string(value)) == d.value {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// OffersPasst says whether passt can run on the node: the folder has its profile, and the kernel denies nothing of it.
+func OffersPasst(f Folder, k Kernel) (bool, error) {
+	if has, err := f.HasPasst(); !has || err != nil {
+		return false, err
+	}
+	denies, err := k.Denies()
+	return !denies && err == nil, err
+}
 
 // maxProfile bounds what is read of a profile, in bytes.
 const maxProfile = 256 << 10
