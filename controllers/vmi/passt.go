@@ -73,10 +73,11 @@ func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig)
 			SecurityContext: security,
 			VolumeMounts:    []corev1.VolumeMount{{Name: name, MountPath: layout.PasstSocketDir}},
 		})
-		pod.Spec.SecurityContext.Sysctls = []corev1.Sysctl{
-			{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"},
-			{Name: "net.ipv4.ping_group_range", Value: strconv.Itoa(RuntimeUser) + " " + strconv.Itoa(RuntimeUser)},
-		}
+	}
+	if hasPasst(vmi) {
+		pod.Spec.SecurityContext.Sysctls = append(pod.Spec.SecurityContext.Sysctls,
+			corev1.Sysctl{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"},
+			corev1.Sysctl{Name: "net.ipv4.ping_group_range", Value: strconv.Itoa(RuntimeUser) + " " + strconv.Itoa(RuntimeUser)})
 	}
 }
 
@@ -147,7 +148,7 @@ func passtResources(vmi *v1.VirtualMachineInstance, nic v1.Interface) corev1.Res
 	}
 	limit := *resource.NewQuantity(booked+passtRoom, resource.BinarySI)
 	if vmi.Spec.Domain.CPU.Dedicated() {
-		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: limit}
+		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: limit}
 		return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 	}
 	return corev1.ResourceRequirements{
