@@ -34,16 +34,19 @@ var errNoResource = errors.New("no resource of network cards")
 // NetworkAttachmentDefinitions is read. Their names are a tenant's, and the annotation may be: the pod asks for the resource as
 // a pod of the tenant's own would, and scheduler, quota and device plugin decide.
 func (r *Reconciler) cardResources(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]string, error) {
-	out := map[string]string{}
+	out, read := map[string]string{}, map[client.ObjectKey]*metav1.PartialObjectMetadata{}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		network := vmi.Spec.Network(nic.Name)
 		if nic.SRIOV == nil || network == nil || network.Multus == nil {
 			continue
 		}
-		definition := &metav1.PartialObjectMetadata{}
-		definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
 		namespace, name := network.Multus.Definition(vmi.Namespace)
-		err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, definition)
+		key := client.ObjectKey{Namespace: namespace, Name: name}
+		definition, err := read[key], error(nil)
+		if definition == nil {
+			definition, err = r.definition(ctx, key)
+		}
+		read[key] = definition
 		switch {
 		case meta.IsNoMatchError(err):
 			return nil, fmt.Errorf("%w: the cluster has no NetworkAttachmentDefinitions: install Multus", errNoResource)
@@ -61,6 +64,13 @@ func (r *Reconciler) cardResources(ctx context.Context, vmi *v1.VirtualMachineIn
 		out[nic.Name] = definition.Annotations[resourceAnnotation]
 	}
 	return out, nil
+}
+
+// definition reads the metadata of a NetworkAttachmentDefinition.
+func (r *Reconciler) definition(ctx context.Context, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
+	definition := &metav1.PartialObjectMetadata{}
+	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
+	return definition, r.Live.Get(ctx, key, definition)
 }
 
 // wrongResource says why a name is not that of a resource of a device plugin. A pod's slot and the node's memory and CPU are

@@ -171,7 +171,8 @@ func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) err
 	return nil
 }
 
-// noteWhole calls Whole, which says itself what goes wrong. The channel that it returns is closed then.
+// noteWhole calls Whole, which says itself what goes wrong. The channel that noteWhole returns is closed then. Close does not wait for Whole: nothing
+// ends a wait for storage but the storage.
 func (t *Target) noteWhole() <-chan struct{} {
 	noted := make(chan struct{})
 	go func() {
