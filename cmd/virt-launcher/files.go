@@ -46,9 +46,10 @@ func serveNetwork(args []string) int {
 	most := flags.Uint64("most", 1024, "how many `files` passt may have open at a time")
 	least := flags.Uint64("least", 0, "how many `files` passt needs for the ports")
 	link := flags.String("link", "eth0", "`interface` of the pod's network")
+	guest := flags.String("guest-address", "", "IPv4 `address` of a guest that comes from another pod")
 	parseFlags(flags, args)
 	socket := layout.OwnPasstSocket()
-	outbound, err := outboundOn(*link)
+	outbound, err := outboundOn(*link, *guest)
 	if err = errors.Join(err, permitFiles(*least), limitFiles(*most)); err == nil {
 		command := slices.Concat([]string{"--foreground", "--socket=" + socket, "--interface=" + *link}, outbound, flags.Args())
 		err = serveBeside(sidecar.Server{Program: layout.Passt, Args: command, Socket: socket, Output: os.Stderr})
@@ -56,8 +57,15 @@ func serveNetwork(args []string) int {
 	return exitCode(err)
 }
 
-// outboundOn are passt's options for the addresses that the pod's interface has.
-func outboundOn(link string) ([]string, error) {
+// outboundOn are passt's options for the addresses that the pod's interface has, and the address that the guest brings along, if any.
+func outboundOn(link, brought string) ([]string, error) {
+	var guest netip.Addr
+	if brought != "" {
+		var err error
+		if guest, err = netip.ParseAddr(brought); err != nil {
+			return nil, fmt.Errorf("read the guest's address: %w", err)
+		}
+	}
 	i, err := net.InterfaceByName(link)
 	if err != nil {
 		return nil, fmt.Errorf("find the pod's interface %s: %w", link, err)
@@ -66,13 +74,13 @@ func outboundOn(link string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the addresses of the pod's interface %s: %w", link, err)
 	}
-	var has []netip.Addr
+	var has []netip.Prefix
 	for _, a := range addresses {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-			has = append(has, prefix.Addr())
+			has = append(has, prefix)
 		}
 	}
-	options, err := sidecar.Outbound(link, has)
+	options, err := sidecar.Outbound(link, has, guest)
 	if err != nil {
 		return nil, fmt.Errorf("use the pod's interface %s: %w", link, err)
 	}

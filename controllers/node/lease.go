@@ -43,7 +43,7 @@ type LeaseWriter struct {
 	OwnCPUs func(ctx context.Context) (bool, error)
 	// Realtime, if set, says whether the kernel lets real-time threads run without end.
 	Realtime func() (bool, error)
-	// Passt, if set, says whether the node has the seccomp profile of passt.
+	// Passt, if set, says whether passt can run on the node.
 	Passt func() (bool, error)
 	// CPUs, if set, is what is known of the CPUs that the node can give guests, and a channel that is closed when that changes.
 	CPUs func() (text string, changed <-chan struct{}, err error)
@@ -121,7 +121,7 @@ func (w *LeaseWriter) noteCPUs(ctx context.Context, lease *coordinationv1.Lease)
 	}
 	if w.Passt != nil {
 		if yes, err := w.Passt(); err != nil {
-			w.Log.V(1).Info("the Lease does not say whether the node has the seccomp profile of passt", "error", err.Error())
+			w.Log.V(1).Info("the Lease does not say whether passt can run on the node", "error", err.Error())
 		} else {
 			lease.Annotations[nodelabel.PasstKey] = strconv.FormatBool(yes)
 		}

@@ -29,7 +29,7 @@ const (
 	CPUManagerKey = "kubeqemu.io/cpu-manager"
 	// RealtimeKey is an annotation of Leases: "true" if the node lets threads with the real-time scheduler run without end, "false" if not.
 	RealtimeKey = "kubeqemu.io/realtime"
-	// PasstKey is an annotation of Leases: "true" if the node has the seccomp profile with which a container can have passt, "false" if not.
+	// PasstKey is an annotation of Leases: "true" if passt can run on the node, "false" if not.
 	PasstKey = "kubeqemu.io/passt"
 	// ReasonKey is an annotation of Leases: the reason for the accelerator.
 	ReasonKey = "kubeqemu.io/accelerator-reason"

@@ -420,7 +420,7 @@ func unmet(selector map[string]string, forbidden []string, nodes map[string]map[
 		said = append(said, "every node has, though the guest forbids it, "+wishes(unwanted))
 	}
 	if len(said) == 0 && len(fewest) > 0 {
-		said = append(said, fmt.Sprintf("no single node fits the guest's CPU; node %s comes nearest, and does not fit by %s", nearest, wishes(fewest)))
+		said = append(said, fmt.Sprintf("no single node fits the guest; node %s comes nearest, and does not fit by %s", nearest, wishes(fewest)))
 	}
 	return strings.Join(said, "; ")
 }

@@ -358,7 +358,7 @@ func TestUnmet(t *testing.T) {
 		"obsolete": {[]string{qemu64}, nil, "the CPU model qemu64 is obsolete (spec.configuration.obsoleteCPUModels of the KubeVirt object)"},
 		"forbidden": {[]string{haswell}, []string{v1.CPUFeatureLabel + "sse2"},
 			"every node has, though the guest forbids it, the CPU feature sse2 (cpu-feature.node.kubevirt.io/sse2)"},
-		"no single node":                {[]string{haswell, aes}, nil, "no single node fits the guest's CPU; node a comes nearest, and does not fit by the CPU feature aes (cpu-feature.node.kubevirt.io/aes)"},
+		"no single node":                {[]string{haswell, aes}, nil, "no single node fits the guest; node a comes nearest, and does not fit by the CPU feature aes (cpu-feature.node.kubevirt.io/aes)"},
 		"no single node, as it forbids": {[]string{aes}, []string{aes}, "the CPU feature aes"},
 	} {
 		selector := map[string]string{}

@@ -81,25 +81,23 @@ func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig)
 	}
 }
 
-// addressOption has passt give the guest another IPv4 address than the pod's, and send to that address what comes for the guest.
-const addressOption = "--address="
+// addressOption tells serve-network the guest's IPv4 address, where it is not the pod's.
+const addressOption = "--guest-address="
 
 // guestAddress is the IPv4 address of the guest behind passt in a pod: the address of the pod in which the guest has started. A guest that has moved
 // does not ask DHCP anew. Until the guest sends something, passt would send to the new pod's address, which the guest does not have. The address is
 // empty if the pod has none.
 func guestAddress(pod *corev1.Pod) string {
 	for _, c := range pod.Spec.InitContainers {
-		if !strings.HasPrefix(c.Name, v1.PasstContainerPrefix) {
-			continue
-		}
 		for _, option := range c.Command {
-			if address, ok := strings.CutPrefix(option, addressOption); ok {
+			if address, ok := strings.CutPrefix(option, addressOption); ok && strings.HasPrefix(c.Name, v1.PasstContainerPrefix) {
 				return address
 			}
 		}
 	}
 	for _, ip := range pod.Status.PodIPs {
-		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() {
+		// passt does not start with another address. The kubelet, which writes the addresses, may be an attacker's.
+		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() && address.IsGlobalUnicast() {
 			return address.String()
 		}
 	}
@@ -114,13 +112,13 @@ func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface, address string) []s
 	if len(nic.Ports) > 0 {
 		tcp, udp, least = ports(nic.Ports, "TCP"), ports(nic.Ports, "UDP"), 1024
 	}
-	command := []string{launcherBinary, "serve-network", "--most=" + strconv.Itoa(passtFiles), "--least=" + strconv.Itoa(least), "--link=" + v1.PodLink, "--",
-		"--no-map-gw", "--hostname=" + vmi.GuestHostname(), "--tcp-ports=" + tcp, "--udp-ports=" + udp}
-	if nic.Model != "virtio" {
-		command = append(command, "--mtu="+strconv.Itoa(otherMTU))
-	}
+	command := []string{launcherBinary, "serve-network", "--most=" + strconv.Itoa(passtFiles), "--least=" + strconv.Itoa(least), "--link=" + v1.PodLink}
 	if address != "" {
 		command = append(command, addressOption+address)
+	}
+	command = append(command, "--", "--no-map-gw", "--hostname="+vmi.GuestHostname(), "--tcp-ports="+tcp, "--udp-ports="+udp)
+	if nic.Model != "virtio" {
+		command = append(command, "--mtu="+strconv.Itoa(otherMTU))
 	}
 	return command
 }

@@ -32,10 +32,10 @@ func TestPasstAddress(t *testing.T) {
 		t.Errorf("a pod without an address: %q", got)
 	}
 	for i, ip := range []string{"10.1.2.3", "10.9.9.9", "10.8.8.8"} {
-		if given := slices.Contains(pod.Spec.InitContainers[0].Command, "--address=10.1.2.3"); given != (i > 0) {
+		if given := slices.Contains(pod.Spec.InitContainers[0].Command, addressOption+"10.1.2.3"); given != (i > 0) {
 			t.Errorf("in pod %d passt's command is %q", i, pod.Spec.InitContainers[0].Command)
 		}
-		pod.Status.PodIPs = []corev1.PodIP{{IP: "fd00::7"}, {IP: ip}}
+		pod.Status.PodIPs = []corev1.PodIP{{IP: "fd00::7"}, {IP: "127.0.0.1"}, {IP: ip}}
 		config := testConfig
 		if config.GuestAddress = guestAddress(pod); config.GuestAddress != "10.1.2.3" {
 			t.Errorf("from pod %d the guest takes the address %q along", i, config.GuestAddress)

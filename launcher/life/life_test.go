@@ -53,6 +53,8 @@ func TestLives(t *testing.T) {
 		{"QEMU does not react", after(start, sigterm, Expired{GraceTimer}, Expired{KillTimer}, killed), "Press AskAgent TellQuit Kill", control.ReasonGracePeriodOver, "the guest did not power off within 30 seconds; QEMU was ended"},
 		{"QEMU does not end after the guest", after(start, off, Expired{GraceTimer}, Expired{KillTimer}, killed), "TellQuit Kill", control.ReasonGuestShutdown, "the guest powered off"},
 		{"QEMU does not end after a panic", after(start, Panic{}, PoweredDown{Guest: true, Reason: "guest-panic"}, Expired{GraceTimer}, Expired{KillTimer}, killed), "TellQuit Kill", control.ReasonGuestPanic, "the guest's kernel panicked"},
+		{"QEMU does not end after a panic, and is told to", after(start, Panic{}, PoweredDown{Guest: true, Reason: "guest-panic"}, sigterm, Expired{GraceTimer}, quits, exit0), "Press AskAgent TellQuit", control.ReasonGuestPanic, "the guest's kernel panicked"},
+		{"QEMU does not end after a guest without ACPI", after(StartAsked{Order{NoACPI: true, Grace: 30}}, off, Expired{GraceTimer}, quits, exit0), "TellQuit", control.ReasonGuestShutdown, "the guest powered off"},
 		{"QEMU is slow to end", after(start, sigterm, off, Expired{GraceTimer}, Expired{KillTimer}, killed), "Press AskAgent TellQuit Kill", control.ReasonShutdown, "the guest powered off after the ACPI power button"},
 		{"QEMU loses its monitor and is slow to end", after(start, off, MonitorLost{errLost}, Expired{KillTimer}, killed), "Kill", control.ReasonGuestShutdown, "the guest powered off"},
 		{"QEMU is killed", after(start, killed), "", control.ReasonQEMUExited, "QEMU was killed by signal 9 (killed)"},

@@ -65,10 +65,12 @@ func (s State) reason() (control.Reason, string) {
 // while QEMU was still ending, did so by itself.
 func (s State) quitReason() (control.Reason, string) {
 	switch {
+	case s.Power.off() && s.Panicked:
+		return control.ReasonGuestPanic, panicked
+	case s.Power.off():
+		return s.poweredOff()
 	case s.Order.NoACPI:
 		return control.ReasonShutdown, "the guest has no ACPI and so no power button; QEMU was ended"
-	case s.Power.off() && !s.Panicked:
-		return s.poweredOff()
 	}
 	return control.ReasonGracePeriodOver, fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", s.Order.Grace)
 }

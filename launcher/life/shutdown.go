@@ -87,14 +87,11 @@ func (s *step) graceShortened(e GraceShortened) {
 }
 
 func (s *step) graceOver() {
-	switch {
-	case s.endsLater():
+	if s.endsLater() {
 		s.quit(Cause{Kind: Moved})
-	case s.outlives() && s.Panicked:
-		s.quit(Cause{Kind: Crashed})
-	default:
-		s.quit(Cause{Kind: Quit})
+		return
 	}
+	s.quit(Cause{Kind: Quit})
 }
 
 func (s *step) canceled() {

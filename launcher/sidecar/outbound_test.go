@@ -24,16 +24,25 @@ import (
 )
 
 func TestOutbound(t *testing.T) {
-	for name, c := range map[string]struct{ addresses, want []string }{
-		"none":            {nil, nil},
-		"link-local":      {[]string{"fe80::1"}, nil},
-		"IPv4":            {[]string{"fe80::1", "10.9.0.2"}, []string{"--ipv4-only", "--outbound-if4=eth0"}},
-		"IPv6":            {[]string{"fd09::2", "fe80::1"}, []string{"--ipv6-only", "--outbound-if6=eth0"}},
-		"IPv4 and IPv6":   {[]string{"10.9.0.2", "fd09::2"}, []string{"--outbound-if4=eth0", "--outbound-if6=eth0"}},
-		"IPv4 link-local": {[]string{"169.254.3.4"}, []string{"--ipv4-only", "--outbound-if4=eth0"}},
+	out4, out6 := "--outbound-if4=eth0", "--outbound-if6=eth0"
+	for name, c := range map[string]struct {
+		addresses []string
+		guest     string
+		want      []string
+	}{
+		"none":             {nil, "", nil},
+		"IPv6 link-local":  {[]string{"fe80::1/64"}, "", nil},
+		"IPv4":             {[]string{"fe80::1/64", "10.9.0.2/24"}, "", []string{out4, "--ipv4-only"}},
+		"IPv6":             {[]string{"fd09::2/64", "fe80::1/64"}, "", []string{out4, "--address=169.254.75.11", "--no-dhcp", out6}},
+		"IPv4 and IPv6":    {[]string{"10.9.0.2/24", "fd09::2/64"}, "", []string{out4, out6}},
+		"IPv4 link-local":  {[]string{"169.254.3.4/16"}, "", []string{out4, "--ipv4-only"}},
+		"IPv4, from a pod": {[]string{"10.9.0.2/24", "10.9.0.3/32"}, "10.8.0.7", []string{out4, "--address=10.8.0.7", "--netmask=24", "--ipv4-only"}},
+		"both, from a pod": {[]string{"fd09::2/64", "10.9.0.2/32"}, "10.8.0.7", []string{out4, "--address=10.8.0.7", "--netmask=32", out6}},
+		"IPv6, from a pod": {[]string{"fd09::2/64"}, "10.8.0.7", []string{out4, "--address=169.254.75.11", "--no-dhcp", out6}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Outbound("eth0", parsed(c.addresses))
+			guest, _ := netip.ParseAddr(c.guest)
+			got, err := Outbound("eth0", parsed(c.addresses), guest)
 			if diff := cmp.Diff(c.want, got); diff != "" || errors.Is(err, ErrNoAddress) != (c.want == nil) {
 				t.Errorf("%v: %s", err, diff)
 			}
@@ -41,10 +50,10 @@ func TestOutbound(t *testing.T) {
 	}
 }
 
-func parsed(addresses []string) []netip.Addr {
-	var out []netip.Addr
+func parsed(addresses []string) []netip.Prefix {
+	var out []netip.Prefix
 	for _, a := range addresses {
-		out = append(out, netip.MustParseAddr(a))
+		out = append(out, netip.MustParsePrefix(a))
 	}
 	return out
 }
@@ -56,20 +65,39 @@ const nobody = 54107
 // loopback's IPv4 address as one of IPv6.
 func TestOutboundPasst(t *testing.T) {
 	command := launchertest.Passt(t, "../../_output/cache/launcher-root")
-	for name, addresses := range map[string][]string{"IPv4": {"10.9.0.2"}, "IPv4 and IPv6": {"10.9.0.2", "fd09::2"}} {
+	for name, c := range map[string]struct {
+		addresses []string
+		guest     string
+		peer      string
+	}{
+		"IPv4":             {[]string{"10.9.0.2/24"}, "", "10.9.0.1"},
+		"IPv6":             {[]string{"fd09::2/64"}, "", "fd09::1"},
+		"IPv4 and IPv6":    {[]string{"10.9.0.2/24", "fd09::2/64"}, "", "10.9.0.1"},
+		"IPv4, from a pod": {[]string{"10.9.0.2/24"}, "10.8.0.7", "10.9.0.1"},
+		"both, from a pod": {[]string{"10.9.0.2/24", "fd09::2/64"}, "10.8.0.7", "10.9.0.1"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			runtime.LockOSThread() // for good: the thread ends with this test, and so does its network namespace
-			seen := pod(t, addresses)
+			seen := pod(t, parsed(c.addresses))
 			service, err := net.ListenPacket("udp4", "127.0.0.1:9001")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer service.Close()
-			guest := connected(t, command, parsed(addresses))
-			source := netip.MustParseAddr("fd09::99")
-			send(t, guest, 0x86dd, datagram6(source, netip.MustParseAddr("::ffff:127.0.0.1"), 9001, "stolen"))
-			send(t, guest, 0x0800, datagram4(parsed(addresses)[0], netip.MustParseAddr("127.0.0.1"), 9001, "stolen"))
-			send(t, guest, 0x0800, datagram4(parsed(addresses)[0], netip.MustParseAddr("10.9.0.1"), 9001, "control"))
+			came, _ := netip.ParseAddr(c.guest)
+			guest := connected(t, command, parsed(c.addresses), came)
+			source4, source6 := netip.MustParseAddr("10.9.0.2"), netip.MustParseAddr("fd09::99")
+			for _, to := range []string{"::ffff:127.0.0.1", "127.0.0.1", c.peer} {
+				text := "stolen"
+				if to == c.peer {
+					text = "control"
+				}
+				if to := netip.MustParseAddr(to); to.Is4() {
+					send(t, guest, unix.ETH_P_IP, datagram4(source4, to, 9001, text))
+				} else {
+					send(t, guest, unix.ETH_P_IPV6, datagram6(source6, to, 9001, text))
+				}
+			}
 			awaitPacket(t, seen, "control")
 			service.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 			if n, from, err := service.ReadFrom(make([]byte, 100)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -80,7 +108,7 @@ func TestOutboundPasst(t *testing.T) {
 }
 
 // pod makes the thread's network namespace that of a pod with the interface eth0, and returns a socket that gets all that leaves by eth0.
-func pod(t *testing.T, addresses []string) int {
+func pod(t *testing.T, addresses []netip.Prefix) int {
 	t.Helper()
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
 	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNET), netlink.LinkAdd(link)); err != nil {
@@ -98,12 +126,12 @@ func pod(t *testing.T, addresses []string) int {
 		links[name] = l
 	}
 	eth0, peer := links["eth0"].Attrs().Index, links["peer"].Attrs()
-	for _, a := range parsed(addresses) {
-		gateway, bits := netip.MustParseAddr("10.9.0.1"), 24
-		if a.Is6() {
-			gateway, bits = netip.MustParseAddr("fd09::1"), 64
+	for _, a := range addresses {
+		gateway := netip.MustParseAddr("10.9.0.1")
+		if a.Addr().Is6() {
+			gateway = netip.MustParseAddr("fd09::1")
 		}
-		err := netlink.AddrAdd(links["eth0"], &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}, Flags: unix.IFA_F_NODAD})
+		err := netlink.AddrAdd(links["eth0"], &netlink.Addr{IPNet: &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}, Flags: unix.IFA_F_NODAD})
 		err = errors.Join(err, netlink.RouteAdd(&netlink.Route{LinkIndex: eth0, Gw: gateway.AsSlice()}),
 			netlink.NeighSet(&netlink.Neigh{LinkIndex: eth0, IP: gateway.AsSlice(), HardwareAddr: peer.HardwareAddr, State: netlink.NUD_PERMANENT}))
 		if err != nil {
@@ -123,14 +151,14 @@ func pod(t *testing.T, addresses []string) int {
 }
 
 // connected starts passt in the thread's network namespace, and is the connection that QEMU would have.
-func connected(t *testing.T, command []string, addresses []netip.Addr) net.Conn {
+func connected(t *testing.T, command []string, addresses []netip.Prefix, came netip.Addr) net.Conn {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "passt")
 	if err == nil {
 		t.Cleanup(func() { os.RemoveAll(folder) })
 		err = os.Chown(folder, nobody, nobody)
 	}
-	options, optionsErr := Outbound("eth0", addresses)
+	options, optionsErr := Outbound("eth0", addresses, came)
 	if err := errors.Join(err, optionsErr); err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,9 @@ var passtFolder = filepath.Dir(filepath.Join("/var/lib/kubelet/seccomp", v1.Pass
 // passtProfile is the profile that is shipped. At the test's end no node has the profile.
 func passtProfile(t *testing.T, nodes ...string) string {
 	t.Helper()
+	if on, err := os.ReadFile("/sys/module/apparmor/parameters/enabled"); err == nil && strings.TrimSpace(string(on)) == "Y" {
+		t.Skip("THIS MACHINE HAS APPARMOR, WITH WHICH NO NODE OFFERS PASST: NOTHING OF PASST IS TESTED")
+	}
 	profile, err := os.ReadFile("../../config/passt/passt.json")
 	if err != nil {
 		t.Fatal(err)
