@@ -10,7 +10,10 @@ static_binary() {
 	local bin=$output/bin
 	[ "$arch" = "$(dpkg --print-architecture)" ] || bin=$output/bin/$arch
 	mkdir -p "$bin"
-	(cd "$repo" && GOARCH=$arch CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o "$bin/$1" "./cmd/$1")
+	# virt-launcher is in memory once for each guest. Without inlined functions it is 250 KiB smaller.
+	local small=()
+	[ "$1" != virt-launcher ] || small=(-gcflags=all=-l)
+	(cd "$repo" && GOARCH=$arch CGO_ENABLED=0 go build -trimpath -tags grpcnotrace "${small[@]}" -ldflags '-s -w' -o "$bin/$1" "./cmd/$1")
 	echo "$bin/$1"
 }
 
