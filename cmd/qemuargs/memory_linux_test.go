@@ -20,8 +20,8 @@ import (
 const (
 	// besideUEFI is the budget, in KiB, of all that an idle guest with UEFI and a TPM has beside its memory.
 	besideUEFI = 40 << 10
-	// launcherShare is the part of the budget that virt-launcher may use: cmd/virt-launcher's TestMemory holds it to that.
-	launcherShare = 8 << 10
+	// launcherShare is the part of the budget that virt-launcher may use: cmd/virt-launcher's TestMemory holds what it has written to that.
+	launcherShare = 4 << 10
 )
 
 // own is what a process has written in RAM and shares with no other process, in KiB: Private_Dirty. Pages of programs and libraries that nobody has written
