@@ -34,27 +34,13 @@ const (
 
 // addFilesystems adds the containers that share files with the guest, and connects them with the launcher's container.
 func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
-	c := &pod.Spec.Containers[0]
 	for i, f := range vmi.Spec.Domain.Devices.Filesystems {
 		if sharesClaim(vmi, f.Name) {
 			// Else the kubelet would change the group and mode of every file of the claim at each start. Others use the files meanwhile, and there may be millions.
 			pod.Spec.SecurityContext.FSGroupChangePolicy = ptr.To(corev1.FSGroupChangeOnRootMismatch)
 		}
-		socket := "filesystem-" + strconv.Itoa(i)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: socket, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(filesystemSocketSize, resource.BinarySI)}}})
-		// The launcher connects to the socket, and writes nothing to its folder.
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: socket, MountPath: layout.FileSystemFolder(f.Name), ReadOnly: true})
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
-			Name:            v1.FilesystemContainerPrefix + f.Name,
-			Image:           c.Image,
-			ImagePullPolicy: c.ImagePullPolicy,
-			RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
-			Command:         serveFiles(vmi, f.Name),
-			Resources:       filesystemResources(&vmi.Spec.Domain),
-			SecurityContext: c.SecurityContext.DeepCopy(),
-			VolumeMounts:    []corev1.VolumeMount{{Name: socket, MountPath: layout.FileSystemSocketDir}},
-		})
+		addSidecar(pod, socketSidecar{name: v1.FilesystemContainerPrefix + f.Name, command: serveFiles(vmi, f.Name), resources: filesystemResources(&vmi.Spec.Domain),
+			volume: "filesystem-" + strconv.Itoa(i), size: filesystemSocketSize, at: layout.FileSystemFolder(f.Name), own: layout.FileSystemSocketDir})
 	}
 }
 

@@ -52,27 +52,14 @@ func interfaceAt(vmi *v1.VirtualMachineInstance, place string) string {
 // addPasst adds the container that connects the guest, and connects the container with the launcher's. The kubelet starts it before the launcher's
 // and ends it after that. passt has no privilege: the pod's network namespace lets everybody listen on every port, and send ICMP echo.
 func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
-	c := &pod.Spec.Containers[0]
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.PasstBinding == nil {
 			continue
 		}
 		name := v1.PasstContainerPrefix + strconv.Itoa(i)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(passtSocketSize, resource.BinarySI)}}})
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: layout.PasstFolder(i), ReadOnly: true})
-		security := c.SecurityContext.DeepCopy()
-		security.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To(v1.PasstProfile)}
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
-			Name:            name,
-			Image:           c.Image,
-			ImagePullPolicy: c.ImagePullPolicy,
-			RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
-			Command:         passt(vmi, nic, config.GuestAddress),
-			Resources:       passtResources(vmi, nic),
-			SecurityContext: security,
-			VolumeMounts:    []corev1.VolumeMount{{Name: name, MountPath: layout.PasstSocketDir}},
-		})
+		addSidecar(pod, socketSidecar{name: name, command: passt(vmi, nic, config.GuestAddress), resources: passtResources(vmi, nic),
+			volume: name, size: passtSocketSize, at: layout.PasstFolder(i), own: layout.PasstSocketDir,
+			seccomp: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To(v1.PasstProfile)}})
 	}
 	if hasPasst(vmi) {
 		pod.Spec.SecurityContext.Sysctls = append(pod.Spec.SecurityContext.Sysctls,
@@ -88,16 +75,20 @@ const addressOption = "--guest-address="
 // does not ask DHCP anew. Until the guest sends something, passt would send to the new pod's address, which the guest does not have. The address is
 // empty if the pod has none.
 func guestAddress(pod *corev1.Pod) string {
+	var candidates []string
 	for _, c := range pod.Spec.InitContainers {
 		for _, option := range c.Command {
 			if address, ok := strings.CutPrefix(option, addressOption); ok && strings.HasPrefix(c.Name, v1.PasstContainerPrefix) {
-				return address
+				candidates = append(candidates, address)
 			}
 		}
 	}
 	for _, ip := range pod.Status.PodIPs {
+		candidates = append(candidates, ip.IP)
+	}
+	for _, c := range candidates {
 		// passt does not start with another address. The kubelet, which writes the addresses, may be an attacker's.
-		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() && address.IsGlobalUnicast() {
+		if address, err := netip.ParseAddr(c); err == nil && address.Is4() && address.IsGlobalUnicast() {
 			return address.String()
 		}
 	}
