@@ -35,7 +35,7 @@ func TestReplayOnTarget(t *testing.T) {
 	if got, err = Replay(vmi, from, newer); err != nil || !got.MonitorObject || got.NICs[0].Vhost || got.Type != "pc-q35-7.2" || !from.Machine.NICs[0].Vhost {
 		t.Errorf("on a newer QEMU without vhost-net: %+v, %v", got, err)
 	}
-	// What the source's node says of a socket in the target's pod does not count.
+	// The Machine of the source names a socket. Replay names the socket of the target's pod instead.
 	byPasst, others := vmi.DeepCopy(), good()
 	byPasst.Spec.Domain.Devices.Interfaces[0].PasstBinding = &v1.InterfacePasstBinding{}
 	others.Machine.NICs[0] = qemuargs.NIC{Name: "default", Queues: 1, MAC: "02:00:00:00:00:01", Passt: "/run/elsewhere", Vhost: true}

@@ -121,7 +121,7 @@ func TestPasst(t *testing.T) {
 		t.Error("a port of UDP that is not listed is reached")
 	}
 	loopback(t, ns, pod.Name)
-	// What a restricted namespace lets a tenant do: the profile is virt-controller's to give.
+	// A restricted namespace admits a tenant's pod with a Localhost profile. A policy of Kubeqemu refuses passt's profile.
 	if out, err := output(profiledPod(), "kubectl", "-n", ns, "apply", "-f", "-"); err == nil || !strings.Contains(err.Error(), "only virt-controller gives pods the seccomp profile of passt") {
 		t.Errorf("a tenant's pod with the profile: %q, %v", out, err)
 	}

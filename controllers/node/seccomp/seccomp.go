@@ -23,17 +23,14 @@ type Folder string
 // Kernel is the root folder in which the kernel's files proc and sys are.
 type Kernel string
 
-// denials are the kernel's switches that deny passt what its profile permits, and their values then.
-var denials = []struct{ file, value string }{
-	{"proc/sys/user/max_user_namespaces", "0"},
-	{"proc/sys/kernel/unprivileged_userns_clone", "0"},             // Debian's kernels alone have this switch
-	{"proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"}, // Ubuntu's
-	{"sys/module/apparmor/parameters/enabled", "Y"},                // the AppArmor profile that containerd gives containers denies mounts
-}
-
-// Denies says whether the kernel denies passt the user namespace, or the mounts in there. The kernel lacks some of the switches.
+// Denies says whether the kernel denies passt the user namespace, or the mounts in there. A kernel need not have all of the switches.
 func (k Kernel) Denies() (bool, error) {
-	for _, d := range denials {
+	for _, d := range []struct{ file, value string }{
+		{"proc/sys/user/max_user_namespaces", "0"},
+		{"proc/sys/kernel/unprivileged_userns_clone", "0"},             // Debian's kernels alone have this switch
+		{"proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"}, // Ubuntu's
+		{"sys/module/apparmor/parameters/enabled", "Y"},                // the AppArmor profile that containerd gives containers denies mounts
+	} {
 		value, err := os.ReadFile(filepath.Join(string(k), d.file))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
