@@ -20,6 +20,9 @@ type fact struct {
 	Value string `json:"value"`
 }
 
+// runFact has the day of a run, its rounds, and the load before it.
+const runFact = "Run"
+
 // facts are taken before the first measurement. What a machine does not say is
 // "unknown".
 func (b *bench) facts(ctx context.Context) []fact {
@@ -39,7 +42,7 @@ func (b *bench) facts(ctx context.Context) []fact {
 		{"libvirt", ask(`libvirt\) (\S+)`, "libvirtd", "--version")},
 		{"Kubernetes", ask(`Client Version: (\S+)`, "kubectl", "version", "--client")},
 		{"Kubeqemu", b.commit(ctx)},
-		{"Run", fmt.Sprintf("%s, %d rounds, load average %s before it", b.started.UTC().Format(time.DateOnly), b.rounds, inFile("/proc/loadavg", `^(\S+)`))},
+		{runFact, fmt.Sprintf("%s, %d rounds, load average %s before it", b.started.UTC().Format(time.DateOnly), b.rounds, inFile("/proc/loadavg", `^(\S+)`))},
 	}
 }
 

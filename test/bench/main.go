@@ -32,6 +32,7 @@ type bench struct {
 	cluster     string
 	keep        bool
 	started     time.Time
+	earlier     result // of a run that this one goes on with
 }
 
 // group measures some rows at once. Also when measure fails, it returns the rows that it is
@@ -75,12 +76,13 @@ func run(ctx context.Context) error {
 	ctrl.SetLogger(logr.Discard()) // a client of a cluster that is being taken down has much to say
 	b := &bench{started: time.Now()}
 	var only, accelerator string
-	var write bool
+	var write, goOn bool
 	flag.IntVar(&b.rounds, "rounds", 9, "`rounds` of everything that is timed")
 	flag.StringVar(&accelerator, "accelerator", "tcg", "`kvm or tcg`, of QEMU outside of the cluster")
 	flag.StringVar(&b.cluster, "cluster", "bench", "`name` of the cluster, which is made and taken down")
 	flag.StringVar(&only, "only", "", "measure only these groups, comma-separated: "+groupNames())
 	flag.BoolVar(&write, "write", true, "write docs/benchmarks.md, docs/benchmarks.svg and the README's section; never where a group was left out")
+	flag.BoolVar(&goOn, "continue", false, "go on with the run that wrote _output/bench/result.json: measure only what it has not measured")
 	flag.BoolVar(&b.keep, "keep", false, "use the cluster if it is up, and leave it up")
 	flag.Parse()
 	b.accelerator = qemuargs.Accelerator(accelerator)
@@ -95,12 +97,32 @@ func run(ctx context.Context) error {
 		return err
 	}
 	r := result{Facts: b.facts(ctx)}
-	var failed error
-	r.Rows, failed = b.measure(ctx, chosen)
+	if goOn {
+		if err := b.goOn(&r); err != nil {
+			return err
+		}
+	}
+	failed := b.measure(ctx, chosen, &r)
 	if ctx.Err() != nil {
-		return errors.Join(fmt.Errorf("interrupted: nothing is written"), failed)
+		return errors.Join(errors.New("interrupted: --continue goes on with what was measured"), failed)
 	}
 	return errors.Join(b.report(r, write && only == ""), failed)
+}
+
+// goOn takes the facts and rows of the earlier run.
+func (b *bench) goOn(r *result) error {
+	var err error
+	if b.earlier, err = readEarlier(b.resultFile()); err != nil {
+		return err
+	}
+	if len(b.earlier.Rows) == 0 {
+		return fmt.Errorf("--continue: no earlier run left %s", b.resultFile())
+	}
+	if name := b.earlier.differs(r.Facts); name != "" {
+		return fmt.Errorf("--continue: %s is of an earlier run with another %q; run the bench without --continue", b.resultFile(), name)
+	}
+	r.Facts = b.earlier.Facts
+	return nil
 }
 
 func groupNames() string {
@@ -155,9 +177,11 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Printf("bench: [%3.0fs] %s\n", time.Since(b.started).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// measure goes on after a group that fails: that group's rows hold the error.
-func (b *bench) measure(ctx context.Context, chosen []group) (rows []row, failed error) {
-	if slices.ContainsFunc(chosen, func(g group) bool { return g.cluster }) {
+// measure goes on after a group that fails: that group's rows hold the error. The rows are
+// in a file after each group, for --continue.
+func (b *bench) measure(ctx context.Context, chosen []group, r *result) (failed error) {
+	left := func(g group) bool { return b.earlier.measured(g.name) == nil }
+	if slices.ContainsFunc(chosen, func(g group) bool { return g.cluster && left(g) }) {
 		defer func() { failed = errors.Join(failed, b.clusterDown()) }()
 	}
 	var cluster error // of bringing the cluster up
@@ -166,24 +190,38 @@ func (b *bench) measure(ctx context.Context, chosen []group) (rows []row, failed
 		if ctx.Err() != nil {
 			break
 		}
+		if !left(g) {
+			b.say("measured by the earlier run: %s", g.name)
+			r.Rows = append(r.Rows, b.earlier.measured(g.name)...)
+			continue
+		}
 		if g.cluster && !tried {
 			tried, cluster = true, b.clusterUp(ctx)
 		}
-		b.say("measuring: %s", g.name)
-		var got []row
-		err := cluster
-		if err == nil {
-			got, err = g.measure(ctx, b)
-		}
-		if err != nil {
-			err = fmt.Errorf("measure %s: %w", g.name, err)
-			b.say("FAILED: %v", err)
-			failed = errors.Join(failed, err)
-			got = unmeasuredRows(g, got, err)
-		}
-		rows = append(rows, got...)
+		got, err := b.measureGroup(ctx, g, cluster)
+		r.Rows = append(r.Rows, got...)
+		failed = errors.Join(failed, err, b.save(*r))
 	}
-	return rows, failed
+	return failed
+}
+
+// measureGroup measures a group, unless the cluster, which it may need, failed.
+func (b *bench) measureGroup(ctx context.Context, g group, cluster error) ([]row, error) {
+	b.say("measuring: %s", g.name)
+	var got []row
+	err := cluster
+	if err == nil {
+		got, err = g.measure(ctx, b)
+	}
+	if err != nil {
+		err = fmt.Errorf("measure %s: %w", g.name, err)
+		b.say("FAILED: %v", err)
+		got = unmeasuredRows(g, got, err)
+	}
+	for i := range got {
+		got[i].Group = g.name
+	}
+	return got, err
 }
 
 // unmeasuredRows are the rows of a failed group, with the error on rows that were not

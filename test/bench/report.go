@@ -15,19 +15,25 @@ type result struct {
 	Rows  []row  `json:"rows"`
 }
 
-// report prints the tables, and writes them and the raw figures.
-func (b *bench) report(r result, write bool) error {
+func (b *bench) resultFile() string { return filepath.Join(b.work, "result.json") }
+
+// save writes the raw figures.
+func (b *bench) save(r result) error {
 	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
+	return os.WriteFile(b.resultFile(), append(raw, '\n'), 0o644)
+}
+
+// report prints the tables, and writes them and the raw figures.
+func (b *bench) report(r result, write bool) error {
 	table := markdown(r)
 	fmt.Printf("\n%s\n", table)
-	file := filepath.Join(b.work, "result.json")
-	if err := os.WriteFile(file, append(raw, '\n'), 0o644); err != nil {
+	if err := b.save(r); err != nil {
 		return err
 	}
-	b.say("raw figures are in %s", file)
+	b.say("raw figures are in %s", b.resultFile())
 	if !write {
 		return nil
 	}

@@ -14,6 +14,7 @@ func (s series) summary() summary { return summarise(s.Samples) }
 // the same run, and its budget.
 type row struct {
 	ID     string   `json:"id"`
+	Group  string   `json:"group"`
 	What   string   `json:"what"`
 	Unit   unit     `json:"unit"`
 	Ours   series   `json:"ours"`

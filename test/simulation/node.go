@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 
 // nodeName is the name of a Node.
@@ -165,8 +167,11 @@ func (n *Node) serve(folder string, register func(*grpc.Server)) error {
 	return nil
 }
 
-// Register takes up virt-handler's device plugin.
+// Register takes up virt-handler's device plugin of slots. No pod here asks for what the others hand out.
 func (n *Node) Register(_ context.Context, r *deviceplugin.RegisterRequest) (*deviceplugin.Empty, error) {
+	if r.ResourceName != string(vmi.SlotResource) {
+		return &deviceplugin.Empty{}, nil
+	}
 	conn, err := grpc.NewClient("unix://"+filepath.Join(n.root, "device-plugins", r.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
@@ -204,7 +209,7 @@ func (n *Node) List(context.Context, *podresources.ListPodResourcesRequest) (*po
 	defer n.mu.Unlock()
 	list := &podresources.ListPodResourcesResponse{}
 	for _, p := range n.pods {
-		devices := []*podresources.ContainerDevices{{ResourceName: "devices.kubevirt.io/vm", DeviceIds: []string{p.device}}}
+		devices := []*podresources.ContainerDevices{{ResourceName: string(vmi.SlotResource), DeviceIds: []string{p.device}}}
 		list.PodResources = append(list.PodResources, &podresources.PodResources{Namespace: p.name.Namespace, Name: p.name.Name,
 			Containers: []*podresources.ContainerResources{{Name: "compute", Devices: devices}}})
 	}
