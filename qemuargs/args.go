@@ -164,8 +164,9 @@ func (m *Machine) accel() Options {
 	accel := Options{{Value: string(m.Accelerator), From: "accelerator"}}
 	if m.Accelerator == TCG {
 		// Unit: MiB. Without a limit the translation cache takes up to 1 GiB, which the pod has
-		// not booked.
-		accel = append(accel, Option{Key: "tb-size", Value: "128", From: "accelerator", Rule: "MiB at most of translated code, which the pod has booked"},
+		// not booked. Linux aligns a mapping to huge pages if its size is a multiple of 2 MiB, and
+		// QEMU asks for huge pages here: with an even size the first byte of code takes 2 MiB.
+		accel = append(accel, Option{Key: "tb-size", Value: "127", From: "accelerator", Rule: "MiB at most of translated code, which the pod has booked"},
 			Option{Key: "thread", Value: "multi", From: "accelerator", Rule: "a thread for each virtual CPU"})
 	}
 	return accel

@@ -23,7 +23,7 @@ const (
 	overheadMoved     = 64 * mib  // the chip with the variables as a file in memory: QEMU writes all of it after a move
 	overheadTPM       = 8 * mib   // swtpm with its libraries, and its state in memory
 	overheadIOThread  = 1 * mib   // a thread for disks, and its coroutines
-	overheadEmulation = 160 * mib // TCG's translation cache (tb-size=128) and its tables
+	overheadEmulation = 160 * mib // TCG's translation cache (tb-size=127) and its tables
 	overheadVFIO      = 16 * mib  // VFIO's tables of a device of the node, and beside it as much for each GiB as for page tables: the IOMMU's
 	overheadRun       = 8 * mib   // sockets, and small files in memory; part of overheadFixed
 	overheadSeed      = 1 * mib   // a cloud-init seed, in memory

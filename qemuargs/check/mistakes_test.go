@@ -26,7 +26,7 @@ var mistakes = []mistake{
 	{"11.1", "interface-bridge", `"type":"tap","id":"net-default","fd":"6"`, `"type":"tap","id":"net-default","df":"6"`},
 	{"11.1", "minimal", `"size":134217728`, `"sise":134217728`},
 	{"11.1", "minimal", `vmport=off`, `vmprot=off`},
-	{"11.1", "minimal", `tb-size=128`, `tbsize=128`},
+	{"11.1", "minimal", `tb-size=127`, `tbsize=128`},
 	{"11.1", "cpu-model-named", `-cpu Haswell-noTSX`, `-cpu Haswell-noTSX,+avx2,hv-tme=on`},
 	{"11.1", "minimal", `ICH9-LPC.disable_s3=1`, `ICH9-LPC.disable_s5=1`},
 	{"7.2", "minimal", `socket,id=qmp,fd=3`, `socket,id=qmp,fdd=3`},
