@@ -22,6 +22,7 @@ const maxWritten = 4 << 10
 // TestMemory measures virt-launcher, as it is shipped, beside a running guest,
 // after DHCP and a console. The race detector would take memory of its own.
 func TestMemory(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "2") // as in a pod
 	p := launch(t)
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 78, 0, 1)})
 	p.must(err)

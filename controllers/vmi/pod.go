@@ -244,7 +244,7 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 			{Name: "overlays", MountPath: layout.OverlayDir},
 		},
 	}
-	c.Env = append(c.Env, resourceVariables(vmi, config)...)
+	c.Env = append([]corev1.EnvVar{launcherProcs()}, resourceVariables(vmi, config)...)
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if !vmi.Spec.OnPods(nic.Name) {
 			continue
@@ -255,6 +255,10 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 	}
 	return c
 }
+
+// launcherProcs says on how many CPUs virt-launcher's goroutines run at the same time. Go keeps memory for each such CPU:
+// virt-launcher would have 2.6 MiB more on a node with 64 CPUs.
+func launcherProcs() corev1.EnvVar { return corev1.EnvVar{Name: "GOMAXPROCS", Value: "2"} }
 
 // addImages mounts the images of container disks and of the kernel.
 func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {

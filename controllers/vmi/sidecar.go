@@ -35,6 +35,7 @@ func addSidecar(pod *corev1.Pod, s socketSidecar) {
 		ImagePullPolicy: launcher.ImagePullPolicy,
 		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
 		Command:         s.command,
+		Env:             []corev1.EnvVar{launcherProcs()},
 		Resources:       s.resources,
 		SecurityContext: security,
 		VolumeMounts:    []corev1.VolumeMount{{Name: s.volume, MountPath: s.own}},

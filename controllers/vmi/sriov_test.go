@@ -42,7 +42,7 @@ func TestPodOfSRIOV(t *testing.T) {
 			}
 		}
 	}
-	want := []corev1.EnvVar{{Name: "KUBEVIRT_RESOURCE_NAME_a", Value: "r.example/fast"}, {Name: "KUBEVIRT_RESOURCE_NAME_b", Value: "r.example/slow"}, {Name: "KUBEVIRT_RESOURCE_NAME_c", Value: "r.example/fast"}}
+	want := []corev1.EnvVar{launcherProcs(), {Name: "KUBEVIRT_RESOURCE_NAME_a", Value: "r.example/fast"}, {Name: "KUBEVIRT_RESOURCE_NAME_b", Value: "r.example/slow"}, {Name: "KUBEVIRT_RESOURCE_NAME_c", Value: "r.example/fast"}}
 	if diff := cmp.Diff(want, c.Env); diff != "" {
 		t.Errorf("environment, -want +got:\n%s", diff)
 	}

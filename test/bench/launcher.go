@@ -57,6 +57,7 @@ func launch(ctx context.Context, b *bench, folder string) (*launched, error) {
 	}
 	l.cmd = exec.Command(b.output("bin", "virt-launcher"), "run", "--slot", l.path("slot"), "--qemu", b.qemu, "--qemu-version", b.output("cache", "launcher-root", layout.QEMUVersion),
 		"--console", l.path("console"), "--agent", l.path("agent"), "--images", l.path("images"), "--overlays", l.path("overlays"), "--termination-log", l.path("termination"))
+	l.cmd.Env = append(os.Environ(), "GOMAXPROCS=2") // as in a pod
 	stderr, err := os.Create(l.path("stderr"))
 	if err != nil {
 		return nil, err
