@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -43,5 +44,20 @@ func TestContinue(t *testing.T) {
 	}
 	if _, err := readEarlier(b.resultFile()); err == nil {
 		t.Error("a file that is cut off is taken")
+	}
+}
+
+// TestContinuedRunIsKept: what an earlier run measured is still in the file when this run breaks off.
+func TestContinuedRunIsKept(t *testing.T) {
+	rows := func(id string) []row { return []row{{ID: id, Ours: series{Samples: []float64{1}}}} }
+	b := &bench{work: t.TempDir(), earlier: result{Rows: []row{{Group: "second", ID: "old", Ours: series{Samples: []float64{1}}}}}}
+	again := func(context.Context, *bench) ([]row, error) { return rows("new"), nil }
+	r := result{}
+	if err := b.measure(t.Context(), []group{{"first", again, false}, {"second", again, false}}, &r); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := readEarlier(b.resultFile())
+	if err != nil || len(kept.Rows) != 2 || kept.Rows[0].ID != "new" || kept.Rows[1].ID != "old" {
+		t.Errorf("%v: the file has %+v", err, kept.Rows)
 	}
 }

@@ -193,6 +193,7 @@ func (b *bench) measure(ctx context.Context, chosen []group, r *result) (failed 
 		if !left(g) {
 			b.say("measured by the earlier run: %s", g.name)
 			r.Rows = append(r.Rows, b.earlier.measured(g.name)...)
+			failed = errors.Join(failed, b.save(*r))
 			continue
 		}
 		if g.cluster && !tried {
