@@ -54,7 +54,7 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	go test -tags long -timeout 10m -run TestManyManifests -v ./qemuargs/resolve
 	go test -tags long -timeout 5m -run StartTime -v ./cmd/qemuargs/local
 	config/images/build.sh tiny nested
-	go test -tags long -timeout 12m -v ./test/kernel
+	go test -tags long -timeout 50m -v ./test/kernel
 	go test -tags long -timeout 15m -v ./test/churn
 
 LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./controllers/vm

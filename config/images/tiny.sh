@@ -14,11 +14,11 @@ build_tiny() {
 	tiny_image tiny-virtio linux-image-cloud-amd64 "$tiny_modules"
 }
 
-# A guest for tests of what the machine's own kernel may lack: vhost-net, and what a pod's network needs. It reads the
-# machine's files by 9p.
+# A guest for tests of what the machine's own kernel may lack: vhost-net, VLANs, and what a pod's network needs. It reads
+# the machine's files by 9p.
 build_nested() {
-	tiny_image tiny-nested linux-image-amd64 "$tiny_modules 9p 9pnet_virtio vhost_net tun veth bridge
-		nft_chain_nat nft_ct nft_nat nft_masq nft_meta_bridge crc32c_generic"
+	tiny_image tiny-nested linux-image-amd64 "$tiny_modules 9p 9pnet_virtio vhost_net tun veth bridge 8021q
+		nft_chain_nat nft_ct nft_nat nft_masq nft_limit nft_meta_bridge crc32c_generic"
 }
 
 # tiny_image NAME KERNEL-PACKAGE MODULES makes the image NAME-container-disk.

@@ -51,11 +51,11 @@ func TestVhostNet(t *testing.T) {
 	}
 	for _, queues := range []int{1, 2} {
 		t.Run(fmt.Sprintf("queues=%d", queues), func(t *testing.T) {
-			machine := newMachine(t, queues)
+			machine := newMachine(t, queues, v1.Interface{Masquerade: &v1.InterfaceMasquerade{}}, v1.Network{Pod: &v1.PodNetwork{}})
 			pod, node := newPod(t)
-			guest := start(t, machine, pod)
+			guest := start(t, machine, pod, masquerade(t, machine.NICs[0], pod))
 			guest.serial.Expect("tiny: eth0 10.0.2.2/24")
-			echo(t, node)
+			echo(t, node, podAddress)
 			if got := vhostThreads(t, guest.pid); got != queues {
 				t.Errorf("QEMU owns %d threads of vhost-net, want %d", got, queues)
 			}
@@ -63,8 +63,9 @@ func TestVhostNet(t *testing.T) {
 	}
 }
 
-// newMachine is the tiny guest's, as virt-handler resolves it, with vhost-net.
-func newMachine(t *testing.T, queues int) *qemuargs.Machine {
+// newMachine is the tiny guest's, as virt-handler resolves it, with vhost-net. Its one card is on a
+// network.
+func newMachine(t *testing.T, queues int, card v1.Interface, network v1.Network) *qemuargs.Machine {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Namespace, vmi.Name, vmi.UID = "default", "guest", "0a1b2c3d-0000-4000-8000-000000000001"
@@ -73,9 +74,9 @@ func newMachine(t *testing.T, queues int) *qemuargs.Machine {
 	domain.CPU = &v1.CPU{Cores: uint32(queues)}
 	domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{KernelArgs: "console=ttyS0 quiet",
 		Container: &v1.KernelBootContainer{Image: "tiny", KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd"}}}
-	domain.Devices = v1.Devices{AutoattachGraphicsDevice: ptr.To(false), NetworkInterfaceMultiQueue: ptr.To(queues > 1),
-		Interfaces: []v1.Interface{{Name: "default", Masquerade: &v1.InterfaceMasquerade{}}}}
-	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
+	card.Name, network.Name = "default", "default"
+	domain.Devices = v1.Devices{AutoattachGraphicsDevice: ptr.To(false), NetworkInterfaceMultiQueue: ptr.To(queues > 1), Interfaces: []v1.Interface{card}}
+	vmi.Spec.Networks = []v1.Network{network}
 	v1.Default(vmi)
 	program := launchertest.Program(t, "qemu-system-x86_64")
 	version, err := process.QEMUVersion(t.Context(), program, "")
@@ -161,10 +162,9 @@ type guest struct {
 	serial *launchertest.Transcript
 }
 
-// start wires the pod as virt-handler does, and starts QEMU as virt-launcher does.
-func start(t *testing.T, m *qemuargs.Machine, pod ns.NetNS) guest {
+// masquerade wires the pod as virt-handler does, and gives the guest its address.
+func masquerade(t *testing.T, nic qemuargs.NIC, pod ns.NetNS) *netsetup.Plan {
 	t.Helper()
-	nic := m.NICs[0]
 	facts, err := netsetup.ReadFacts(pod, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -177,6 +177,13 @@ func start(t *testing.T, m *qemuargs.Machine, pod ns.NetNS) guest {
 		t.Fatal(err)
 	}
 	serveDHCP(t, pod, plan, nic.MAC)
+	return plan
+}
+
+// start starts QEMU as virt-launcher does, on the tap of a plan.
+func start(t *testing.T, m *qemuargs.Machine, pod ns.NetNS, plan *netsetup.Plan) guest {
+	t.Helper()
+	nic := m.NICs[0]
 	files := map[string]*os.File{}
 	taps, err := netsetup.OpenTap(pod, plan)
 	bring(files, qemuargs.InheritedTap, nic.Name, taps)
@@ -242,12 +249,12 @@ func serveDHCP(t *testing.T, pod ns.NetNS, plan *netsetup.Plan, mac string) {
 	t.Cleanup(func() { server.Close() })
 }
 
-// echo sends to the guest, which sends all back.
-func echo(t *testing.T, node ns.NetNS) {
+// echo sends to the guest's address, and the guest sends all back.
+func echo(t *testing.T, from ns.NetNS, address string) {
 	t.Helper()
 	var conn net.Conn
-	inside(t, node, func() (err error) {
-		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(netip.MustParseAddr(podAddress), echoPort).String(), launchertest.Patience)
+	inside(t, from, func() (err error) {
+		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(netip.MustParseAddr(address), echoPort).String(), launchertest.Patience)
 		return err
 	})
 	defer conn.Close()
