@@ -35,7 +35,7 @@ func replaceTables(netns ns.NetNS, tables []Table) error {
 			err = errNoNFTables
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			err = fmt.Errorf("the kernel has not answered for %s: %w", nftPatience, os.ErrDeadlineExceeded)
-		// A kernel without the family has no chain type for it.
+		// A kernel without the family has no chain type for it, and one without an expression has not found its module.
 		case t.spared() != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
 			without, err = errors.Join(without, t.spared()), nil
 		}
@@ -57,8 +57,9 @@ func (t Table) spared() error {
 	return nil
 }
 
-// ErrManyNeighbours means that the kernel has no nftables for ARP (CONFIG_NF_TABLES_ARP). All else is done.
-var ErrManyNeighbours = errors.New("the kernel has no nftables for ARP: the guest may fill the node's table of neighbours")
+// ErrManyNeighbours means that the kernel has no nftables for ARP (CONFIG_NF_TABLES_ARP), or none that limit rates
+// (CONFIG_NFT_LIMIT). All else is done.
+var ErrManyNeighbours = errors.New("the kernel has no nftables for ARP (CONFIG_NF_TABLES_ARP), or none that limit rates (CONFIG_NFT_LIMIT): the guest may fill the node's table of neighbours")
 
 // Wired says whether an error of Apply's means that all is done but filters that the kernel cannot have.
 func Wired(err error) bool { return errors.Is(err, ErrUnfiltered) || errors.Is(err, ErrManyNeighbours) }
