@@ -44,7 +44,7 @@ test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests
 test-all: test long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party fuzz ## test, and the long ones
 
 .PHONY: long
-long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart (10 minutes)
+long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart; guests in a guest, whose kernel has what this machine's may lack (half an hour or more)
 	cd tools && go test -tags long -timeout 5m ./chart
 	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
 	go test -race -tags long -timeout 5m -run OverThreeTimes -v ./netsetup

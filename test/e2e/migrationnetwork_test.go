@@ -62,7 +62,7 @@ func (l lan) talkTo(address string, port int) *talk {
 	return c
 }
 
-// goesOn waits for a line that comes back from now on.
+// goesOn waits for a line that comes back from now on. The talk ends, and with it the wait, if a line takes longer than echoPatience.
 func (c *talk) goesOn() error {
 	select {
 	case <-c.heard:

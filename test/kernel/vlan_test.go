@@ -17,7 +17,7 @@ import (
 
 // TestVLAN: a guest that knows nothing of VLANs is in VLAN 20, as docs/lan.md puts it there with the CNI
 // plugin bridge. The DHCP server in VLAN 20 gives the guest its address, and not the server beside it.
-// The guest sends back what it gets from the VLAN.
+// The guest sends back what it gets from the VLAN. TestLANPage follows docs/lan.md to the letter, on a node that has VLANs.
 func TestVLAN(t *testing.T) {
 	if err := shell(t, newNetNS(t), "ip link add probe0 type bridge vlan_filtering 1; ip link add link probe0 name probe1 type vlan id 20"); err != nil {
 		t.Skipf("THIS MACHINE'S KERNEL HAS NO VLANS: make long runs this test in a guest whose kernel has them: %v", err)
