@@ -142,6 +142,15 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// notHere says why TestExamplesRun does not run an example.
+var notHere = map[string]string{
+	"vmi-pvc":              "it has the disk of another example, and runs after that",
+	"vm-alpine-datavolume": "CDI fills its disk",
+	"vmi-multus-ptp":       "TestMultus runs what needs Multus",
+	"vmi-sriov":            "no node has a network card for it: TestSRIOVResource tests what can be tested",
+	"vmi-fedora-isolated":  "TestDedicatedCPUs runs what needs CPUs of its own",
+}
+
 // TestExamplesRun: those of supported sorts run.
 func TestExamplesRun(t *testing.T) {
 	ns := namespace(t)
@@ -159,9 +168,7 @@ func TestExamplesRun(t *testing.T) {
 		}
 	})
 	for name, e := range examples {
-		// Two of them have the same disk, and CDI would fill the disk of a third.
-		// TestMultus runs what needs Multus.
-		if len(e.refused) > 0 || name == "vmi-pvc" || name == "vm-alpine-datavolume" || name == "vmi-multus-ptp" || name == "vmi-fedora-isolated" { // which needs two CPUs of its own
+		if len(e.refused) > 0 || notHere[name] != "" {
 			continue
 		}
 		apply(t, ns, e.manifest)

@@ -11,8 +11,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// churning has the guest change 24 MiB of its memory all the time, and count.
-const churning = `(while :; do dd if=/dev/urandom of=/tmp/churn bs=1M count=24 conv=notrunc 2>/dev/null; done) & (i=0; while :; do i=$((i+1)); echo $i >/tmp/next; mv /tmp/next /tmp/count; usleep 100000; done) & echo started`
+// churning has the guest change 24 MiB of its memory all the time.
+const churning = `(while :; do dd if=/dev/urandom of=/tmp/churn bs=1M count=24 conv=notrunc 2>/dev/null; done) & echo started`
 
 // trailing begins a migration, and waits until the guest has left and its memory has not.
 func (v vmi) trailing(name string) (migration, *v1.VirtualMachineInstanceMigrationState) {
@@ -67,6 +67,7 @@ func TestMigrationPostCopy(t *testing.T) {
 		return strings.TrimSpace(out)
 	}
 	sum := must("mkdir -p /tmp; dd if=/dev/urandom of=/tmp/fixed bs=1M count=8 2>/dev/null; md5sum </tmp/fixed")
+	must(counts)
 	must(churning)
 	from, booted := v.get().Status.NodeName, seconds(t, must("cut -d' ' -f1 /proc/uptime"))
 	count := int(seconds(t, must("while [ ! -e /tmp/count ]; do usleep 100000; done; cat /tmp/count")))

@@ -110,8 +110,7 @@ func (m vm) continues(uid types.UID) {
 		m.t.Fatalf("the guest has ended: VMI %s, was %s", now, uid)
 	}
 	shell := m.shell()
-	// The file is empty for a moment each time.
-	if out, status := shell.run(time.Minute, `n=; while [ -z "$n" ]; do n=$(cat /tmp/count); done; while i=$(cat /tmp/count); [ "${i:-0}" -le "$n" ]; do usleep 100000; done`); status != 0 {
+	if out, status := shell.run(time.Minute, "n=$(cat /tmp/count); while [ $(cat /tmp/count) -le $n ]; do usleep 100000; done"); status != 0 {
 		m.t.Errorf("the guest does not count on: %s", out)
 	}
 	if two := m.in(shell, "cat /tmp/two 2>/dev/null; true"); two != "" {
