@@ -115,11 +115,19 @@ func (c *cluster) prepare() {
 		c.t.Fatal(err)
 	}
 	crd := filepath.Join(strings.TrimSpace(string(out)), "config/crd/bases/infrastructure.cluster.x-k8s.io_kubevirtmachines.yaml")
-	for _, args := range [][]string{{"apply", "--server-side", "-f", crd}, {"wait", "--for=condition=established", "--timeout=60s", "crd/kubevirtmachines.infrastructure.cluster.x-k8s.io"}} {
+	kubectl := func(args ...string) error {
 		if out, err := exec.Command("kubectl", args...).CombinedOutput(); err != nil {
-			c.t.Fatalf("kubectl %v: %v: %s", args, err, out)
+			return fmt.Errorf("kubectl %v: %w: %s", args, err, out)
 		}
+		return nil
 	}
+	if err := kubectl("apply", "--server-side", "-f", crd); err != nil {
+		c.t.Fatal(err)
+	}
+	// kubectl wait fails at once on a definition whose conditions are still null.
+	c.await("the provider's kind is served", func() error {
+		return kubectl("wait", "--for=condition=established", "--timeout=10s", "-f", crd)
+	})
 	machine := &infrav1.KubevirtMachine{}
 	if err := yaml.UnmarshalStrict([]byte(machineManifest), machine); err != nil {
 		c.t.Fatal(err)
