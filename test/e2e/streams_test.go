@@ -323,9 +323,8 @@ func (r *raw) send(text []byte) {
 	}
 }
 
-// silence is how long a guest may write nothing. While it takes in 10 MiB, byte by
-// byte through an emulated serial port, it says nothing for three minutes where
-// another test cluster shares the machine.
+// silence is how long a guest may write nothing. It takes a MiB in, byte by byte through an emulated serial port, in a minute and a half
+// where another test cluster shares the machine.
 const silence = 10 * time.Minute
 
 // more reads until enough of what was read says so, and returns that.
@@ -382,8 +381,9 @@ func TestConsoleBulk(t *testing.T) {
 	console := m.raw()
 	// A terminal that is raw passes on all bytes as they are. The marks are typed in
 	// two parts, lest their echo be taken for them.
+	taking := fmt.Sprintf(`for i in $(seq %d); do dd bs=1M count=1 iflag=fullblock 2>/dev/null; echo ta""ken >&2; done`, size>>20)
 	begin := time.Now()
-	console.send(fmt.Appendf(nil, "stty raw -echo; echo out\"\"going; yes 0123456789abcde | head -c %d; echo pas\"\"ted; head -c %d | md5sum; stty sane\n", size, size))
+	console.send(fmt.Appendf(nil, "stty raw -echo; echo out\"\"going; yes 0123456789abcde | head -c %d; echo pas\"\"ted; head -c %d | %s | md5sum; stty sane\n", size, size, taking))
 	console.until("outgoing\n")
 	out := console.more("what comes out", func(all []byte) int { return len(all) / size * size })
 	for i := range out {
@@ -396,6 +396,9 @@ func TestConsoleBulk(t *testing.T) {
 	console.until("pasted\n")
 	begin = time.Now()
 	console.send(lines)
+	for range size >> 20 {
+		console.until("taken\n")
+	}
 	sum := console.more("the guest's sum", func(all []byte) int { return len(all) / md5line * md5line })
 	if got := string(sum[:2*md5.Size]); got != fmt.Sprintf("%x", want) {
 		t.Errorf("what was pasted arrived with the sum %s, want %x", got, want)
