@@ -116,7 +116,7 @@ e2e-long: packages cluster images helm chromium prometheus ## the end-to-end tes
 	@$(MAKE) --no-print-directory e2e-own-cpus
 	@$(MAKE) --no-print-directory e2e-passt
 
-run_e2e_long = KUBEQEMU_E2E_LONG=1 go test -race -timeout 120m -v -run '$(call any,$(1))' ./test/e2e
+run_e2e_long = KUBEQEMU_E2E_LONG=1 go test -race -timeout 180m -v -run '$(call any,$(1))' ./test/e2e
 
 .PHONY: e2e-waits-and-floods
 e2e-waits-and-floods: # half of e2e-long
