@@ -117,6 +117,10 @@ func startStopped(t *testing.T, q program, m *qemuargs.Machine) (said string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	// QEMU has its own copies. Were the monitor's other end open here too, a QEMU that ends would be waited for until the deadline.
+	for _, f := range files {
+		f.Close()
+	}
 	defer func() {
 		cmd.Process.Kill()
 		cmd.Wait()
