@@ -156,8 +156,8 @@ func (b *breeder) value(old any) any {
 }
 
 // TestManyManifests: each of 100,000 manifests gets errors that name a field, or arguments. QEMU
-// takes the arguments of 200 of them. TestARM64Starts starts machines of arm64, and TestGoldensStart
-// starts machines that need a device of the node.
+// takes the arguments of 200 of them. This QEMU can start no machine of arm64 and none that needs a
+// device of the node: of these the goldens are tested, by TestARM64Starts and TestGoldensStart.
 func TestManyManifests(t *testing.T) {
 	const inputs, starts = 100_000, 200
 	b := newBreeder(t, 20261123)
