@@ -110,7 +110,7 @@ func config(t testing.TB, url string) Config {
 			Source: importer.Source{HTTP: &importer.HTTP{URL: url}}, Target: importer.Target{Bytes: target}, Permitted: []string{"127.0.0.0/8"},
 		},
 		Disk: filepath.Join(folder, "disk.img"), Work: t.TempDir(), QEMUImg: "/usr/bin/qemu-img", Segment: 2 * mib, Interval: 10 * time.Millisecond, Log: log,
-		Remote: remote.Options{OpenPatience: time.Second, Patience: 2 * time.Second, Idle: 5 * time.Second, FirstWait: time.Millisecond, MaxWait: 10 * time.Millisecond},
+		Remote: remote.Options{OpenPatience: time.Second, Patience: 2 * time.Second, Idle: time.Minute, FirstWait: time.Millisecond, MaxWait: 10 * time.Millisecond},
 	}
 }
 

@@ -28,9 +28,11 @@ func random(size int) []byte {
 	return p
 }
 
+// options are patient for a moment only. Idle is still a minute: the first TLS handshake reads the system's
+// authorities, and that takes seconds on a busy machine.
 func options(url string) Options {
 	return Options{
-		URL: url, MaxSize: 1 << 40, Idle: 5 * time.Second, OpenPatience: 300 * time.Millisecond, Patience: 300 * time.Millisecond, FirstWait: time.Millisecond, MaxWait: 10 * time.Millisecond,
+		URL: url, MaxSize: 1 << 40, Idle: time.Minute, OpenPatience: 300 * time.Millisecond, Patience: 300 * time.Millisecond, FirstWait: time.Millisecond, MaxWait: 10 * time.Millisecond,
 		Addresses: Addresses{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 	}
 }
