@@ -101,7 +101,10 @@ func (s *started) begin() *started {
 	s.stdin, s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = w, r, out, notes
 	s.Cleanup(func() { w.Close() })
 	s.start()
-	r.Close()
+	// The command has its own copies. Without these, the output ends when the command does.
+	for _, f := range []*os.File{r, out, notes} {
+		f.Close()
+	}
 	return s
 }
 
@@ -635,7 +638,13 @@ func TestRunTiny(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newStarted(t, string(manifest), "--image", "localhost/kubeqemu/tiny-container-disk:dev="+image, "--forward", "0:7")
+	s := newStarted(t, string(manifest), "--forward", "0:7")
+	// The repository may be in root's home, which an ordinary user cannot read.
+	readable := filepath.Join(s.temporary, "tiny.tar")
+	if err := copyFile(image, readable, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.cmd.Args = append(s.cmd.Args, "--image", "localhost/kubeqemu/tiny-container-disk:dev="+readable)
 	if os.Geteuid() == 0 {
 		s.becomeNobody()
 	}
@@ -690,7 +699,7 @@ func (s *started) becomeNobody() {
 	program := filepath.Join(filepath.Dir(s.manifest), "qemuargs")
 	self, err := os.Executable()
 	if err == nil {
-		err = copyProgram(self, program)
+		err = copyFile(self, program, 0o755)
 	}
 	if err = errors.Join(err, os.Chown(s.temporary, nobody, nobody)); err != nil {
 		s.Fatal(err)
@@ -700,13 +709,13 @@ func (s *started) becomeNobody() {
 	s.cmd.Dir = s.temporary
 }
 
-func copyProgram(from, to string) error {
+func copyFile(from, to string, mode os.FileMode) error {
 	r, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}

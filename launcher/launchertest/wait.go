@@ -33,6 +33,7 @@ type Transcript struct {
 	data  []byte
 	found int           // end of what was expected last
 	more  chan struct{} // closed and made anew when something is added
+	ended bool          // nothing is added any more
 }
 
 // NewTranscript is empty; what names the text in failures.
@@ -49,6 +50,15 @@ func (s *Transcript) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// End says that nothing is added any more: waiting for what the text lacks fails at once.
+func (s *Transcript) End() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	close(s.more)
+	s.more = make(chan struct{})
+}
+
 func (s *Transcript) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,18 +72,26 @@ func (s *Transcript) WaitFor(what string, done func(data []byte) bool) {
 	defer timer.Stop()
 	for {
 		s.mu.Lock()
-		ok, more := done(s.data), s.more
+		ok, ended, more := done(s.data), s.ended, s.more
 		s.mu.Unlock()
 		if ok {
 			return
 		}
+		if ended {
+			s.t.Fatalf("%s ended and has no %s: %q", s.what, what, s.last())
+		}
 		select {
 		case <-more:
 		case <-timer.C:
-			text := s.String()
-			s.t.Fatalf("%s has no %s within %s: %q", s.what, what, Patience, text[max(0, len(text)-1000):])
+			s.t.Fatalf("%s has no %s within %s: %q", s.what, what, Patience, s.last())
 		}
 	}
+}
+
+// last is the end of the text, for a failure.
+func (s *Transcript) last() string {
+	text := s.String()
+	return text[max(0, len(text)-1000):]
 }
 
 // Expect waits for a text after the text that was expected last.
@@ -88,7 +106,8 @@ func (s *Transcript) Expect(text string) {
 	})
 }
 
-// Pipe is the writing end of a pipe, and a transcript of the reading end.
+// Pipe is the writing end of a pipe, and a transcript of the reading end. The transcript ends when the last copy
+// of the writing end is closed.
 func Pipe(t testing.TB, what string) (*os.File, *Transcript) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -96,7 +115,7 @@ func Pipe(t testing.TB, what string) (*os.File, *Transcript) {
 		t.Fatal(err)
 	}
 	s, done := NewTranscript(t, what), make(chan struct{})
-	go func() { defer close(done); io.Copy(s, r) }()
+	go func() { defer close(done); defer s.End(); io.Copy(s, r) }()
 	t.Cleanup(func() { w.Close(); <-done; r.Close() })
 	return w, s
 }
