@@ -109,7 +109,7 @@ func TestMigrationNetwork(t *testing.T) {
 	must("for i in eth1 eth2; do echo 1 >/proc/sys/net/ipv4/conf/$i/arp_ignore; echo 2 >/proc/sys/net/ipv4/conf/$i/arp_announce; done; ip route replace " + lanAddress + "/32 dev eth1")
 	must("mkdir -p /tmp; " + counting)
 	l.serve(8080)
-	must("(i=0; while :; do i=$((i+1)); echo $i; usleep 200000; done) | nc " + lanAddress + " 8080 >/tmp/echoed & echo started")
+	must("(i=0; while :; do i=$((i+1)); echo $i; usleep 200000; done) | nc " + lanAddress + " 8080 >/tmp/echoed & until [ -s /tmp/echoed ]; do usleep 200000; done")
 	// The guest answers by eth1 whatever comes: an answer by macvlan goes by a card that other frames
 	// have not come by.
 	talks := map[string]*talk{leased: l.talkTo(leased, 7), shared: l.talkTo(shared, 7)}
