@@ -481,14 +481,14 @@ func TestClaimKilled(t *testing.T) {
 		next = job.keep.state.Next
 		s.tell(pair)
 		ctx, cancel := context.WithCancel(context.Background())
-		go func() {
+		go func(point int64) { // a copy: a busy lock has the point tried again
 			for p := job.Meter.current(); ctx.Err() == nil && (p.Total == 0 || p.Done*11 < point*p.Total); p = job.Meter.current() {
 				time.Sleep(time.Millisecond)
 			}
 			if point <= 10 {
 				cancel()
 			}
-		}()
+		}(point)
 		stop := watch(t, job.Meter, &last)
 		err = job.Run(ctx)
 		stop()
