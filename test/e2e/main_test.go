@@ -196,6 +196,9 @@ func (c *cluster) install() (err error) {
 			return fmt.Errorf("install Kubeqemu: %w\n%s", err, pods)
 		}
 	}
+	if _, err := output(storageClass, "kubectl", "apply", "-f", "-"); err != nil {
+		return fmt.Errorf("make the storage class of the tests' volumes: %w", err)
+	}
 	return nil
 }
 

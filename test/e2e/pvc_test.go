@@ -26,7 +26,8 @@ func (c claims) nodeFolder(name string) string {
 	return "/var/lib/e2e-volumes/" + c.namespace + "/" + name
 }
 
-// storageClass waits for the first pod, as local storage does.
+// storageClass waits for the first pod, as local storage does. All tests share it, so the cluster comes up with it: of two tests that apply it
+// at once, one fails.
 const storageClass = `apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: e2e-local}
@@ -44,8 +45,7 @@ func (c claims) volume(name, mode, size, path string) {
 // sharedVolume is volume with an access mode.
 func (c claims) sharedVolume(name, mode, size, path string, access corev1.PersistentVolumeAccessMode) {
 	c.t.Helper()
-	apply(c.t, "", storageClass+fmt.Sprintf(`---
-apiVersion: v1
+	apply(c.t, "", fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %[1]s-%[2]s, labels: {for: %[2]s}}
 spec:
@@ -269,8 +269,7 @@ func (c claims) hostPath(name, script string) string {
 			c.t.Error(err)
 		}
 	})
-	apply(c.t, "", storageClass+fmt.Sprintf(`---
-apiVersion: v1
+	apply(c.t, "", fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %[1]s-%[2]s}
 spec:
