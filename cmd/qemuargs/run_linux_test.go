@@ -101,7 +101,7 @@ func (s *started) begin() *started {
 	s.stdin, s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = w, r, out, notes
 	s.Cleanup(func() { w.Close() })
 	s.start()
-	// The command has its own copies. Without these, the output ends when the command does.
+	// The command has its own copies. The test closes its copies, so that the output ends with the last process that writes it.
 	for _, f := range []*os.File{r, out, notes} {
 		f.Close()
 	}

@@ -26,8 +26,8 @@ func (c claims) nodeFolder(name string) string {
 	return "/var/lib/e2e-volumes/" + c.namespace + "/" + name
 }
 
-// storageClass waits for the first pod, as local storage does. All tests share it, so the cluster comes up with it: of two tests that apply it
-// at once, one fails.
+// storageClass waits for the first pod, as local storage does. All tests share it. The cluster comes up with it, because one of
+// two tests that apply it at once fails.
 const storageClass = `apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: e2e-local}

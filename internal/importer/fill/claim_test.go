@@ -481,7 +481,7 @@ func TestClaimKilled(t *testing.T) {
 		next = job.keep.state.Next
 		s.tell(pair)
 		ctx, cancel := context.WithCancel(context.Background())
-		go func(point int64) { // a copy: a busy lock has the point tried again
+		go func(point int64) { // a copy, because a busy lock lowers point while the goroutine reads it
 			for p := job.Meter.current(); ctx.Err() == nil && (p.Total == 0 || p.Done*11 < point*p.Total); p = job.Meter.current() {
 				time.Sleep(time.Millisecond)
 			}

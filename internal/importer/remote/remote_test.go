@@ -28,7 +28,7 @@ func random(size int) []byte {
 	return p
 }
 
-// options are patient for a moment only. Idle is still a minute: the first TLS handshake reads the system's
+// options are patient for a moment only. Idle is a minute nevertheless: the first TLS handshake reads the system's
 // authorities, and that takes seconds on a busy machine.
 func options(url string) Options {
 	return Options{
