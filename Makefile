@@ -34,14 +34,23 @@ demo: packages ## one-machine Kubernetes with Kubeqemu, boot a Debian VM, show i
 down: ## end the demo's cluster; nothing is left behind
 	@if [ -x $(BIN)/cluster ]; then $(BIN)/cluster down --name demo; else echo "no cluster was built here"; fi
 
+# Each part's times, for the table at the end of make test.
+export TIMES := $(OUTPUT)/times
+
 .PHONY: test
-test: packages lint ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster
-	@# The unit tests wait much, and the images' making computes.
-	@$(MAKE) --no-print-directory -j2 unit images
-	$(run_e2e)
+test: packages ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster; ends with the times of the slowest
+	@# The end-to-end tests wait much, and are the longest: they begin as soon as their images are there, and the others compute meanwhile.
+	@rm -rf $(TIMES)
+	@status=0; $(MAKE) --no-print-directory -j6 test-e2e unit unit-pure lint || status=$$?; go -C tools run ./testtimes $(TIMES); exit $$status
+
+# $(call part,NAME) runs the command after it as a part of make test, which yields to the end-to-end tests.
+part = test/part.sh $(1) nice -n 5
+# $(call gotest,NAME) is go test as a part of make test. The times of its packages and tests are kept.
+gotest = $(call part,$(1)) $(GOTESTSUM) --format pkgname --jsonfile $(TIMES)/$(1).json --
+GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text --hide-summary output
 
 .PHONY: test-all
-test-all: test long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party fuzz ## test, and the long ones
+test-all: test unit-race long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart; guests in a guest, whose kernel has what this machine's may lack (half an hour or more)
@@ -57,16 +66,32 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	go test -tags long -timeout 50m -v ./test/kernel
 	go test -tags long -timeout 15m -v ./test/churn
 
-LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./controllers/vm
+# What computes, and has no goroutines that -race could look at; unit-race looks all the same.
+PURE := ./api/... ./launcher/life ./qemuargs/... ./test/imports ./test/libvirt
+LONGEST_UNIT := ./cmd/qemuargs ./netsetup ./controllers/pool ./controllers/replicaset ./controllers/vm
 
 .PHONY: unit
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	@# Six packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
-	go test -race -p 6 -timeout 30m $(LONGEST_UNIT) $$(go list ./... | grep -v /test/e2e)
-	cd test/cluster && go test -timeout 5m .
-	cd test/cluster/containerd && go test -timeout 5m ./passtprofile
+	@$(call gotest,unit) -race -vet=off -p 6 -timeout 60m $(LONGEST_UNIT) $$(comm -23 <(go list ./... | grep -v /test/e2e$$ | sort) <(go list $(PURE) | sort))
+	@cd test/cluster && $(abspath test/part.sh) unit-cluster nice -n 5 go test -vet=off -timeout 10m .
+	cd test/cluster/containerd && go test -vet=off -timeout 10m ./passtprofile
 	@# They read files of another module, which Go's cache of results does not look at.
-	cd tools && go test -count 1 -timeout 5m ./...
+	cd tools && go test -vet=off -count 1 -timeout 10m ./...
+
+.PHONY: unit-pure
+unit-pure: packages image-launcher # the rest of the unit tests
+	@$(call gotest,unit-pure) -vet=off -timeout 60m $(PURE)
+
+.PHONY: unit-race
+unit-race: packages image-launcher ## what make test runs without -race
+	go test -race -timeout 60m $(PURE)
+
+.PHONY: quick
+quick: ## gofmt, vet, the pure packages and their goldens: no root, no image (2 minutes)
+	@$(gofmt)
+	go vet $(PURE)
+	go test -vet=off $(PURE)
 
 # What make e2e has no time for; make e2e-long runs them, on two clusters beside each other.
 # TestHandlerAway waits for half an hour.
@@ -97,11 +122,15 @@ SLOW := TestBlockClaim TestDatagrams TestDeafGuestOfVM TestGraceEnds TestProbes 
 # What e2e-long runs for longer.
 LONGER := TestHandlerKilled
 
-run_e2e = go test -race -parallel 5 -timeout 45m -v -skip '$(call any,$(SLOW) $(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS) $(ARM64) $(PASST))' ./test/e2e
+e2e_args = -race -vet=off -parallel 5 -timeout 60m -skip '$(call any,$(SLOW) $(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS) $(ARM64) $(PASST))' ./test/e2e
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
-	$(run_e2e)
+	go test -v $(e2e_args)
+
+.PHONY: test-e2e
+test-e2e: packages cluster images # make e2e as a part of make test
+	@test/part.sh e2e $(GOTESTSUM) --format testname --jsonfile $(TIMES)/e2e.json -- $(e2e_args)
 
 .PHONY: prometheus
 prometheus: # what a test scrapes with; the product needs nothing of it
@@ -263,19 +292,24 @@ else
 	test/thirdparty/csi.sh
 endif
 
-.PHONY: lint
-lint: ## gofmt, go vet, staticcheck, and that generated files are up to date
-	@files=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$files" ] || { echo "gofmt: $$files"; exit 1; }
-	go vet ./...
+define gofmt
+files=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$files" ] || { echo "gofmt: $$files"; exit 1; }
+endef
+
+# What takes minutes is built with a tag of its own. No file is there only without the tags.
+.PHONY: vet
+vet:
+	go vet -tags long,csi ./...
 	@# Not kube and containerd: vet would look through all of Kubernetes for a few lines of theirs.
 	cd test/cluster && go vet . ./cmd/... ./pause
-	cd tools && go vet ./...
-	@# What takes minutes is built with a tag of its own, in whatever module.
-	@for folder in $$(git ls-files -co --exclude-standard '*.go' | xargs grep -ls '^//go:build long' | xargs -n 1 dirname | sort -u); do \
-		echo "go vet -tags long,csi ./$$folder"; go -C $$folder vet -tags long,csi . || exit 1; done
-	go tool -modfile=tools/go.mod staticcheck ./...
-	@$(MAKE) --no-print-directory generate
-	@git diff --exit-code -- api config/crd config/datavolumes/crd || { echo "generated files are not up to date: commit what 'make generate' wrote"; exit 1; }
+	cd tools && go vet -tags long,csi ./...
+
+.PHONY: lint
+lint: packages ## gofmt, go vet, staticcheck, and that generated files are up to date
+	@$(gofmt)
+	@$(call part,vet) $(MAKE) --no-print-directory vet
+	@$(call part,staticcheck) go tool -modfile=tools/go.mod staticcheck -tags long,csi ./...
+	@$(call part,generate) $(MAKE) --no-print-directory generated
 
 # The API but for CDI's group, which has an overlay of its own.
 CORE_API := $(patsubst %,paths=./api/%/...,v1 instancetype migrations pool)
@@ -285,6 +319,13 @@ generate: ## write deepcopy functions and the CRDs from api
 	go tool -modfile=tools/go.mod controller-gen object crd:generateEmbeddedObjectMeta=true $(CORE_API) output:crd:dir=config/crd
 	go tool -modfile=tools/go.mod controller-gen object crd paths=./api/cdi/... output:crd:dir=config/datavolumes/crd
 	go -C tools run ./crd ../config/crd
+
+.PHONY: generated
+generated: # says whether generated files are up to date, in a copy of the tree: tests read the tree meanwhile
+	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
+		git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$$copy" && $(MAKE) --no-print-directory -C "$$copy" generate && \
+		for folder in api config/crd config/datavolumes/crd; do diff -r "$$folder" "$$copy/$$folder" || \
+			{ echo "generated files are not up to date: commit what 'make generate' writes"; exit 1; }; done
 
 .PHONY: passt-profile
 passt-profile: ## write the seccomp profile of passt from containerd's (the sum of it in controllers/node/seccomp changes with it)
@@ -308,26 +349,25 @@ qemuargs-deb: qemuargs ## Debian's package of qemuargs, into _output
 	config/deb/qemuargs.sh $(BIN)/qemuargs $(OUTPUT)
 
 .PHONY: images
-images: ## all container images, into _output/images
-	config/images/build.sh tiny debian launcher components
+images: image-tiny image-debian image-launcher image-components ## all container images, into _output/images
+
+# Guests' images, and the components' image.
+.PHONY: image-tiny image-debian image-components
+image-tiny: packages # the tiny guest's images, which a test boots
+image-debian: packages ## a Debian guest's image, for qemuargs run
+image-components: packages
+image-tiny image-debian image-components:
+	@test/part.sh $@ config/images/build.sh $(@:image-%=%)
 
 .PHONY: image-launcher
-image-launcher: ## the launcher's image, which a test looks into
-	config/images/build.sh launcher
-
-.PHONY: image-debian
-image-debian: packages ## a Debian guest's image, for qemuargs run
-	config/images/build.sh debian
-
-.PHONY: image-tiny
-image-tiny: # the tiny guest's images, which a test boots
-	config/images/build.sh tiny
+image-launcher: packages ## the launcher's image, which a test looks into
+	@test/part.sh $@ config/images/build.sh launcher
 
 .PHONY: cluster
-cluster: ## build the test cluster's Kubernetes and containerd
+cluster: packages ## build the test cluster's Kubernetes and containerd
 	@mkdir -p $(BIN)
 	cd test/cluster && go build -o $(BIN)/cluster ./cmd/cluster
-	$(BIN)/cluster build
+	@test/part.sh $@ $(BIN)/cluster build
 
 .PHONY: deploy
 deploy: ## install on the cluster of KUBECONFIG and wait until it is up; REGISTRY, TAG: where the images are

@@ -9,6 +9,7 @@ bin=$repo/_output/bin
 images=$repo/_output/images
 sample=config/samples/vmi-debian.yaml
 nodes=${NODES:-1}
+patience=20m # of what takes seconds on a quiet machine
 export PATH=$bin:$PATH
 mkdir -p "$bin"
 
@@ -35,19 +36,19 @@ cluster load-image --name demo "$images"/{virt-launcher,virt-components,{debian,
 
 say "installing Kubeqemu: kubectl apply -k config/default"
 kubectl apply -k config/default | labelled "kubectl    "
-kubectl wait --for=condition=established --timeout=30s crd/kubevirts.kubevirt.io | labelled "kubectl    "
+kubectl wait --for=condition=established --timeout=$patience crd/kubevirts.kubevirt.io | labelled "kubectl    "
 kubectl apply -f config/samples/kubevirt-emulation.yaml | labelled "kubectl    " # KVM may not work here
 # Images of the same tag may be new ones.
 kubectl -n kubevirt rollout restart deployment/virt-controller deployment/virt-api daemonset/virt-handler >/dev/null
-kubectl -n kubevirt rollout status --timeout=2m deployment/virt-controller | labelled "kubectl    "
-kubectl -n kubevirt rollout status --timeout=2m deployment/virt-api | labelled "kubectl    "
-kubectl -n kubevirt rollout status --timeout=2m daemonset/virt-handler | labelled "kubectl    "
+kubectl -n kubevirt rollout status --timeout=$patience deployment/virt-controller | labelled "kubectl    "
+kubectl -n kubevirt rollout status --timeout=$patience deployment/virt-api | labelled "kubectl    "
+kubectl -n kubevirt rollout status --timeout=$patience daemonset/virt-handler | labelled "kubectl    "
 kubectl -n kubevirt logs daemonset/virt-handler 2>/dev/null | grep -oE '"msg":"guests (are emulated|run under)[^"]*","reason":"[^"]*"' | labelled "node       " || true
 
 say "starting a VM: kubectl apply -f $sample"
 kubectl delete --ignore-not-found --wait -f "$sample" | labelled "kubectl    "
 kubectl apply -f "$sample" | labelled "kubectl    "
-kubectl wait --for=jsonpath='{.status.phase}'=Running --timeout=2m vmi/debian | labelled "kubectl    " ||
+kubectl wait --for=jsonpath='{.status.phase}'=Running --timeout=$patience vmi/debian | labelled "kubectl    " ||
 	{ kubectl describe vmi debian; fail "the VM did not start"; }
 pod=$(kubectl get pods -l kubevirt.io=virt-launcher,vmi.kubevirt.io/id=debian --field-selector=status.phase=Running -o name | head -n 1)
 
@@ -64,15 +65,16 @@ attach() {
 types() { (printf '%s' "$1" >&"$to") 2>/dev/null; }
 
 # shows prints what the console says until a line ends with the text. While the console is silent, it types the second argument.
+# A busy machine boots slowly: shows gives up when no further line has come for ten minutes, or after two hours.
 shows() {
-	local text=$1 silent=${2-} line= c deadline=$((SECONDS + 600))
+	local text=$1 silent=${2-} line= c last=$SECONDS end=$((SECONDS + 7200))
 	until [[ $line == *"$text" ]]; do
-		((SECONDS < deadline)) || return 1
+		((SECONDS < last + 600 && SECONDS < end)) || return 1
 		# Character by character: the prompt does not end its line.
 		if IFS= read -r -N 1 -t 5 -u "$from" c; then
 			printf '%s' "$c"
 			line+=$c
-			[[ $c == $'\n' ]] && line=
+			[[ $c == $'\n' ]] && line= last=$SECONDS
 		else
 			kill -0 "$attached" 2>/dev/null || return 1
 			types "$silent" || return 1
@@ -103,7 +105,7 @@ moves() {
 	say "another guest, which counts, moves to another node"
 	kubectl delete --ignore-not-found --wait vm/counter | labelled "kubectl    "
 	kubectl apply -f - <<<"$manifest" | labelled "kubectl    "
-	kubectl wait --for=condition=Ready --timeout=3m vm/counter | labelled "kubectl    " || { kubectl describe vmi counter; fail "the VM did not start"; }
+	kubectl wait --for=condition=Ready --timeout=$patience vm/counter | labelled "kubectl    " || { kubectl describe vmi counter; fail "the VM did not start"; }
 	before=$(kubectl get vmi counter -o 'jsonpath={.status.launcherPods[0].name}')
 	attach "$before"
 	shows "tiny# " $'\n' >/dev/null || fail "the guest did not reach its prompt"
@@ -112,8 +114,7 @@ moves() {
 	detach
 	name=$(kubectl create -o name -f - <<<'{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration", "metadata": {"generateName": "demo-"}, "spec": {"vmiName": "counter"}}')
 	say "$name"
-	# Longer than a target pod may wait for a node.
-	kubectl wait --for=jsonpath="$state.completed}"=true --timeout=7m "$name" | labelled "kubectl    " || { kubectl describe "$name"; fail "the migration did not end"; }
+	kubectl wait --for=jsonpath="$state.completed}"=true --timeout=$patience "$name" | labelled "kubectl    " || { kubectl describe "$name"; fail "the migration did not end"; }
 	[ "$(kubectl get "$name" -o 'jsonpath={.status.phase}')" = Succeeded ] || { kubectl describe "$name"; fail "the guest did not move"; }
 	source=$(kubectl get vmi counter -o "jsonpath=$state.sourceNode}") target=$(kubectl get vmi counter -o "jsonpath=$state.targetNode}")
 	after=$(kubectl get vmi counter -o "jsonpath=$state.targetPod}")
