@@ -10,7 +10,7 @@ import (
 )
 
 // effective are the fields of a KubeVirt that have an effect, each with the test that sees it. A
-// field that is neither here nor in the list of those without an effect fails TestEveryField. A
+// field that is neither here nor in the list of those without an effect fails TestEachKubeVirtFieldHasAnEffectOrIsNamed. A
 // field that has an effect for some values only is in both.
 var effective = map[string]string{
 	"configuration.cpuModel":                                                                               "TestApplyClusterDefaults",
@@ -91,8 +91,8 @@ func listed(path string) bool {
 	return effective[path] != "" || slices.ContainsFunc(ineffectiveFields, func(f ineffectiveField) bool { return f.path == path })
 }
 
-// TestEveryField: each field of a KubeVirt has an effect, or the status names it.
-func TestEveryField(t *testing.T) {
+// TestEachKubeVirtFieldHasAnEffectOrIsNamed: each field of a KubeVirt has an effect, or the status names it.
+func TestEachKubeVirtFieldHasAnEffectOrIsNamed(t *testing.T) {
 	fields := fieldsOf(reflect.TypeFor[KubeVirtSpec](), "")
 	if len(fields) < 80 {
 		t.Fatalf("only %d fields were found: %v", len(fields), fields)
