@@ -27,7 +27,7 @@ var effective = map[string]string{
 	"configuration.defaultRuntimeClass":                                                                    "controllers/vmi TestPodOfCluster",
 	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.runtimeDefaultProfile": "controllers/vmi TestPodOfCluster",
 	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile":      "controllers/vmi TestPodOfCluster",
-	"configuration.virtualMachineInstancesPerNode":                                                         "controllers/node/accelerator TestFollow",
+	"configuration.virtualMachineInstancesPerNode":                                                         "controllers/node/accelerator TestConfigurationIsFollowed",
 	"configuration.additionalGuestMemoryOverheadRatio":                                                     "controllers/vmi TestResourcesOfCluster",
 	"configuration.smbios":                                                                                 "controllers/handover TestClusterConfigurationIsAFactOfTheHost",
 	"configuration.network.defaultNetworkInterface":                                                        "TestApplyClusterDefaults",
