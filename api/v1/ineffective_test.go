@@ -39,7 +39,7 @@ var effective = map[string]string{
 	"configuration.evictionStrategy":                                                                       "TestApplyClusterDefaults",
 	"configuration.vmStateStorageClass":                                                                    "controllers/vmi TestStateClaim",
 	"configuration.obsoleteCPUModels":                                                                      "controllers/nodelabel TestCPULabels",
-	"configuration.vmRolloutStrategy":                                                                      "controllers/vm TestStaged",
+	"configuration.vmRolloutStrategy":                                                                      "controllers/vm TestWhichTemplateChangesNeedARestart",
 	"configuration.commonInstancetypesDeployment.enabled":                                                  "controllers/instancetypes TestInstallAndRemove",
 	migrations + "parallelMigrationsPerCluster":                                                            "controllers/migration TestWhichMigrationBeginsNext",
 	migrations + "parallelOutboundMigrationsPerNode":                                                       "controllers/migration TestWhichMigrationBeginsNext",
