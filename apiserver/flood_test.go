@@ -105,9 +105,9 @@ func (f *flooded) check(during string, most uint64) {
 	}
 }
 
-// TestHalfSent: who sends half of something, as much and as often as they like,
+// TestHalfSentRequestsCostLittle: who sends half of something, as much and as often as they like,
 // costs virt-api little, and keeps no review waiting.
-func TestHalfSent(t *testing.T) {
+func TestHalfSentRequestsCostLittle(t *testing.T) {
 	f := newFlooded(t)
 	// Three quarters of it.
 	half := strings.Repeat(" ", admission.MaxReview*3/4)

@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestProbes: it lives before it is ready; what it is ready for is in
+// TestLiveBeforeReady: it lives before it is ready; what it is ready for is in
 // test/admission.
-func TestProbes(t *testing.T) {
+func TestLiveBeforeReady(t *testing.T) {
 	server, err := New(&rest.Config{Host: "127.0.0.1:1"}, Options{Log: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
@@ -48,9 +48,9 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestLastCall: told to end, it answers on, and each connection ends with an
+// TestShutdownAnswersEachConnection: told to end, it answers on, and each connection ends with an
 // answer, so that no question is lost with one.
-func TestLastCall(t *testing.T) {
+func TestShutdownAnswersEachConnection(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

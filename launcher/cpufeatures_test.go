@@ -7,9 +7,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestOptionalFeatures: the features that the guest has got are required wherever it goes, and those that it has not got stay
+// TestOptionalCPUFeaturesStayAsTheyAre: the features that the guest has got are required wherever it goes, and those that it has not got stay
 // off. QEMU cannot emulate vmx.
-func TestOptionalFeatures(t *testing.T) {
+func TestOptionalCPUFeaturesStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	cpu := &v.request.Machine.CPU
@@ -23,8 +23,8 @@ func TestOptionalFeatures(t *testing.T) {
 	}
 }
 
-// TestHostsOwnFeatures: what QEMU gives of a node's own CPU is required wherever the guest goes, and what it does not give stays off.
-func TestHostsOwnFeatures(t *testing.T) {
+// TestHostsOwnCPUFeaturesAreRequiredLater: what QEMU gives of a node's own CPU is required wherever the guest goes, and what it does not give stays off.
+func TestHostsOwnCPUFeaturesAreRequiredLater(t *testing.T) {
 	for name, c := range map[string]struct {
 		asked, flags, required []string
 	}{
@@ -44,8 +44,8 @@ func TestHostsOwnFeatures(t *testing.T) {
 	}
 }
 
-// TestRequiredFeature: a guest whose CPU lacks a required feature does not run, and is not received.
-func TestRequiredFeature(t *testing.T) {
+// TestGuestWithoutRequiredFeatureDoesNotRun: a guest whose CPU lacks a required feature does not run, and is not received.
+func TestGuestWithoutRequiredFeatureDoesNotRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		incoming bool
 		says     string

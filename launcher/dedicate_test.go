@@ -134,9 +134,9 @@ func TestDedicatedCPUsMissing(t *testing.T) {
 	}
 }
 
-// TestOwnThreads: before QEMU starts, the threads of the launcher's process go to the CPU that is isolated for them. Another process stands for the
+// TestLaunchersThreadsGoToTheirOwnCPU: before QEMU starts, the threads of the launcher's process go to the CPU that is isolated for them. Another process stands for the
 // launcher's here, because this one is the test's.
-func TestOwnThreads(t *testing.T) {
+func TestLaunchersThreadsGoToTheirOwnCPU(t *testing.T) {
 	t.Parallel()
 	sleep := exec.Command("sleep", "600")
 	if err := sleep.Start(); err != nil {

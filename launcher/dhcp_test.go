@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWithService(t *testing.T) {
+func TestSearchDomainsWithAService(t *testing.T) {
 	pod := []string{"team-a.svc.cluster.local", "svc.cluster.local", "cluster.local"}
 	for _, tt := range []struct {
 		search  []string

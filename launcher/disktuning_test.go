@@ -24,8 +24,8 @@ func onThreads(m *qemuargs.Machine) {
 	}
 }
 
-// TestIOThread: a disk that a thread serves grows while the guest runs, and the guest writes on.
-func TestIOThread(t *testing.T) {
+// TestDiskWithAnIOThreadGrows: a disk that a thread serves grows while the guest runs, and the guest writes on.
+func TestDiskWithAnIOThreadGrows(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	volume := v.path("volume")
@@ -68,8 +68,8 @@ func TestMigrateIOThread(t *testing.T) {
 	m.target.answers("2W", "2w")
 }
 
-// TestErrorPolicies: on a full disk a guest is told of the error, or of none, or is paused and goes on when there is room.
-func TestErrorPolicies(t *testing.T) {
+// TestErrorPoliciesOfAFullDisk: on a full disk a guest is told of the error, or of none, or is paused and goes on when there is room.
+func TestErrorPoliciesOfAFullDisk(t *testing.T) {
 	for _, test := range []struct {
 		policy qemuargs.OnError
 		says   string // the guest, of its write; empty if it is paused

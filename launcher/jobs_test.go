@@ -18,9 +18,9 @@ import (
 
 func ignored() {}
 
-// TestJobs: one on a target, so many at a time, and so many results of which
+// TestJobsAreBounded: one on a target, so many at a time, and so many results of which
 // nobody has said that they were seen.
-func TestJobs(t *testing.T) {
+func TestJobsAreBounded(t *testing.T) {
 	var j jobs
 	first, err := j.begin(control.JobGrowDisk, "a", 10, ignored)
 	if err != nil || first.ID == 0 || first.Finished() {

@@ -16,8 +16,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestConfiguredQEMU: the image's version is of the image's QEMU alone.
-func TestConfiguredQEMU(t *testing.T) {
+// TestVersionFileIsOnlyOfTheImagesQEMU: the image's version is of the image's QEMU alone.
+func TestVersionFileIsOnlyOfTheImagesQEMU(t *testing.T) {
 	for _, c := range []struct {
 		config Config
 		asks   bool

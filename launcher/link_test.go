@@ -41,8 +41,8 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// TestLateHandler: the launcher may be first.
-func TestLateHandler(t *testing.T) {
+// TestLauncherMayComeBeforeItsHandler: the launcher may be first.
+func TestLauncherMayComeBeforeItsHandler(t *testing.T) {
 	t.Parallel()
 	v := prepareVM(t)
 	v.handler.Close()
@@ -53,7 +53,7 @@ func TestLateHandler(t *testing.T) {
 	v.start()
 }
 
-func TestInspect(t *testing.T) {
+func TestInspectVolumes(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	image := func(volume string, write func(path string) error) {
@@ -101,8 +101,8 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestHandlerRestarts: the launcher comes back by itself, and says the same.
-func TestHandlerRestarts(t *testing.T) {
+// TestLauncherComesBackToARestartedHandler: the launcher comes back by itself, and says the same.
+func TestLauncherComesBackToARestartedHandler(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	started := v.boot()
@@ -150,8 +150,8 @@ func TestVMEndsWithoutHandler(t *testing.T) {
 	v.qemuGone(started)
 }
 
-// TestHandlerDoesNotRead: one that hangs holds up neither the guest nor the end.
-func TestHandlerDoesNotRead(t *testing.T) {
+// TestHangingHandlerHoldsUpNothing: one that hangs holds up neither the guest nor the end.
+func TestHangingHandlerHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	v := prepareVM(t)
 	v.run()
@@ -274,7 +274,7 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
-func TestReject(t *testing.T) {
+func TestRejectedVMEndsWithTheReason(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	v.must(v.call(control.CommandReject, control.Termination{Reason: control.ReasonGuestShutdown, Message: "no such disk"}, nil))

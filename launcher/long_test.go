@@ -17,9 +17,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestSilentQEMU: a QEMU that does not answer is said to be silent, no more,
+// TestSilentQEMUIsSaidToBeSilent: a QEMU that does not answer is said to be silent, no more,
 // and no longer than that.
-func TestSilentQEMU(t *testing.T) {
+func TestSilentQEMUIsSaidToBeSilent(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	started := v.boot()
@@ -50,8 +50,8 @@ func TestSilentQEMU(t *testing.T) {
 	console.Expect("x")
 }
 
-// TestNobodyReads: neither a console nor a log that is not read holds up the guest.
-func TestNobodyReads(t *testing.T) {
+// TestUnreadConsoleAndLogHoldUpNobody: neither a console nor a log that is not read holds up the guest.
+func TestUnreadConsoleAndLogHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -75,8 +75,8 @@ func TestNobodyReads(t *testing.T) {
 	v.expectEnd(control.ReasonGuestShutdown, "")
 }
 
-// TestFlood: a guest that writes without end fills no log, and is not stopped.
-func TestFlood(t *testing.T) {
+// TestGuestThatFloodsFillsNoLog: a guest that writes without end fills no log, and is not stopped.
+func TestGuestThatFloodsFillsNoLog(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	v.boot()

@@ -270,9 +270,9 @@ func TestMigrateFails(t *testing.T) {
 	}
 }
 
-// TestUnansweredTarget: the source never hears that the target has the guest. Its guest stays
+// TestGuestStaysStoppedWithoutTargetsAnswer: the source never hears that the target has the guest. Its guest stays
 // stopped, also when the channel breaks, until virt-handler decides.
-func TestUnansweredTarget(t *testing.T) {
+func TestGuestStaysStoppedWithoutTargetsAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		broken bool
@@ -316,8 +316,8 @@ func (m *move) released() {
 	m.target.answers("1W", "1w")
 }
 
-// TestTakenBackWhenSent: the source has sent all, and its guest is not to run on the target.
-func TestTakenBackWhenSent(t *testing.T) {
+// TestGuestThatWasSentIsTakenBack: the source has sent all, and its guest is not to run on the target.
+func TestGuestThatWasSentIsTakenBack(t *testing.T) {
 	t.Parallel()
 	m := prepareMove(t)
 	m.begin(limits)
@@ -453,9 +453,9 @@ func (v *vm) comesTo(is func(control.StateReport) bool) (control.StateReport, bo
 	}
 }
 
-// TestRunNotAnswered: a QEMU that does not answer may have let the guest run. It is told once, and the launcher does not say of its end that the
+// TestUnansweredRunMayHaveRun: a QEMU that does not answer may have let the guest run. It is told once, and the launcher does not say of its end that the
 // guest never ran.
-func TestRunNotAnswered(t *testing.T) {
+func TestUnansweredRunMayHaveRun(t *testing.T) {
 	t.Parallel()
 	v := launch(t, withQEMU(t, "qemu-received"))
 	v.request.Incoming = true

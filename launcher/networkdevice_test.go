@@ -9,8 +9,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestDeviceFacts: the resource is virt-controller's word, and the cards are the device plugin's.
-func TestDeviceFacts(t *testing.T) {
+// TestFactsOfNetworkCards: the resource is virt-controller's word, and the cards are the device plugin's.
+func TestFactsOfNetworkCards(t *testing.T) {
 	const name = "KUBEVIRT_RESOURCE_NAME_fast-1"
 	many := strings.Repeat("0000:3b:02.1,", 40)
 	for i := range 8 {

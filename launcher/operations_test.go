@@ -23,9 +23,9 @@ func handedOut(v *vm) *attached {
 	return attachedTo(v, conn)
 }
 
-// TestOperate: a paused guest stands still, and goes on; its console is handed
+// TestPauseUnpauseAndConsole: a paused guest stands still, and goes on; its console is handed
 // out, and taken over.
-func TestOperate(t *testing.T) {
+func TestPauseUnpauseAndConsole(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	if _, err := v.conn.CallForStream(context.Background(), control.CommandConsole, nil); err == nil {
@@ -74,9 +74,9 @@ func TestOperate(t *testing.T) {
 	v.expectEnd(control.ReasonGracePeriodOver, "within 0 seconds")
 }
 
-// TestOperationsAreWhole: each command of the protocol has an operation, which either waits
+// TestEachCommandHasAnOperation: each command of the protocol has an operation, which either waits
 // for nothing or has a bound in time; only inspect's file systems answer to no context.
-func TestOperationsAreWhole(t *testing.T) {
+func TestEachCommandHasAnOperation(t *testing.T) {
 	declared := commands(t)
 	if len(declared) != len(operations) || len(declared) < 20 {
 		t.Errorf("the protocol has %d commands, the table %d operations", len(declared), len(operations))
@@ -117,9 +117,9 @@ func commands(t *testing.T) []string {
 	return found
 }
 
-// TestQueueIsFull: work that is done in a queue gives its place back, and one more than the
+// TestFullQueueRefusesWork: work that is done in a queue gives its place back, and one more than the
 // queue has is refused.
-func TestQueueIsFull(t *testing.T) {
+func TestFullQueueRefusesWork(t *testing.T) {
 	b, q := busy{}, queue{"x", 2, "full"}
 	for range 2 {
 		if err := b.begin(q); err != nil {

@@ -65,9 +65,9 @@ func TestPauseWhileRebootIsAwaited(t *testing.T) {
 	}
 }
 
-// TestNotStartedAgain: a guest that powered off to be started again, and could
+// TestFailedRebootHadNoGracePeriod: a guest that powered off to be started again, and could
 // not be, has not had its grace period.
-func TestNotStartedAgain(t *testing.T) {
+func TestFailedRebootHadNoGracePeriod(t *testing.T) {
 	t.Parallel()
 	v := launch(t, withQEMU(t, "qemu-not-again"))
 	v.start()
@@ -78,9 +78,9 @@ func TestNotStartedAgain(t *testing.T) {
 	}
 }
 
-// TestOffBeforeReboot: a guest that powers off by itself before QEMU knows that
+// TestPowerOffBeforeARebootIsPrepared: a guest that powers off by itself before QEMU knows that
 // it is to be kept has done so.
-func TestOffBeforeReboot(t *testing.T) {
+func TestPowerOffBeforeARebootIsPrepared(t *testing.T) {
 	t.Parallel()
 	v := launch(t, withQEMU(t, "qemu-off-early"))
 	v.start()
@@ -90,9 +90,9 @@ func TestOffBeforeReboot(t *testing.T) {
 	v.expectEnd(control.ReasonGuestShutdown, "")
 }
 
-// TestOffAfterReboot: a guest that powers off when its reboot has just been
+// TestPowerOffAfterARebootWasGivenUp: a guest that powers off when its reboot has just been
 // given up is not kept, and has done so in time.
-func TestOffAfterReboot(t *testing.T) {
+func TestPowerOffAfterARebootWasGivenUp(t *testing.T) {
 	t.Parallel()
 	v := launch(t, withQEMU(t, "qemu-off-late"))
 	v.start()

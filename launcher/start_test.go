@@ -116,8 +116,8 @@ func TestQEMUMissing(t *testing.T) {
 	v.expectEnd(control.ReasonStartFailed, "/nonexistent/qemu")
 }
 
-// TestOverlay: what the guest writes goes into the overlay.
-func TestOverlay(t *testing.T) {
+// TestGuestWritesIntoTheOverlay: what the guest writes goes into the overlay.
+func TestGuestWritesIntoTheOverlay(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	disk := &v.request.Machine.Disks[0]
@@ -276,8 +276,8 @@ func TestIPv6RefusesLease(t *testing.T) {
 	v.expectEnd(control.ReasonStartFailed, "serve IPv6 to default: lease of address")
 }
 
-// TestResolver: servers that only the pod itself can reach are not told.
-func TestResolver(t *testing.T) {
+// TestResolversOfThePodAloneAreNotTold: servers that only the pod itself can reach are not told.
+func TestResolversOfThePodAloneAreNotTold(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	text := "search a.test . b.test.\nnameserver 10.96.0.10\nnameserver fd00:10:96::a\nnameserver ::1\nnameserver fe80::53%eth0\nnameserver nonsense\n"
 	if err := os.WriteFile(file, []byte(text+strings.Repeat("nameserver fd00::53\n", 20)), 0o644); err != nil {
@@ -332,8 +332,8 @@ func TestSetLink(t *testing.T) {
 	}
 }
 
-// TestTap: a tap goes with QEMU; the launcher does not hold it.
-func TestTap(t *testing.T) {
+// TestTapGoesWithQEMU: a tap goes with QEMU; the launcher does not hold it.
+func TestTapGoesWithQEMU(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	tap, name := newTap(t)
@@ -379,8 +379,8 @@ func newTap(t *testing.T) (*os.File, string) {
 	return os.NewFile(uintptr(fd), "tap"), request.Name()
 }
 
-// TestLeavesNothing is not parallel, so that the counts are this VM's.
-func TestLeavesNothing(t *testing.T) {
+// TestVMLeavesNothingBehind is not parallel, so that the counts are this VM's.
+func TestVMLeavesNothingBehind(t *testing.T) {
 	files, routines := openFiles(t), runtime.NumGoroutine()
 	t.Run("VM", func(t *testing.T) {
 		v := launch(t)

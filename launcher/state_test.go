@@ -17,8 +17,8 @@ func (v *vm) keepsVariables(volume string) {
 	v.request.Needs = v.request.NeededFeatures()
 }
 
-// TestStateUEFI: a guest finds the variables of the guest before it, and a link in the volume keeps the guest from starting.
-func TestStateUEFI(t *testing.T) {
+// TestUEFIVariablesOutliveTheirGuest: a guest finds the variables of the guest before it, and a link in the volume keeps the guest from starting.
+func TestUEFIVariablesOutliveTheirGuest(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
 	start := func() *vm {
@@ -57,8 +57,8 @@ func TestStateUEFI(t *testing.T) {
 	}
 }
 
-// TestMigrateStateUEFI: source and target have the same volume. The guest goes on with its variables, and keeps them there.
-func TestMigrateStateUEFI(t *testing.T) {
+// TestMigrateUEFIOnASharedVolume: source and target have the same volume. The guest goes on with its variables, and keeps them there.
+func TestMigrateUEFIOnASharedVolume(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
 	m := &move{source: launch(t)}
@@ -105,9 +105,9 @@ func (m *move) aimCopied(volume string) {
 	}
 }
 
-// TestMigrateCopiedUEFI: the target has a volume of its own. The variables are there as soon as the guest can run there, and a guest that never runs
+// TestMigrateUEFIToAnotherVolume: the target has a volume of its own. The variables are there as soon as the guest can run there, and a guest that never runs
 // there leaves them.
-func TestMigrateCopiedUEFI(t *testing.T) {
+func TestMigrateUEFIToAnotherVolume(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
 	m := &move{source: launch(t)}
@@ -139,9 +139,9 @@ func TestMigrateCopiedUEFI(t *testing.T) {
 	has("after the end of the guest, which was paused all the time,")
 }
 
-// TestMigrateCopiedTPM: the target has a volume of its own. If the target ends before it has given the TPM's folder a number, the VM's next start finds
+// TestMigrateTPMToAnotherVolume: the target has a volume of its own. If the target ends before it has given the TPM's folder a number, the VM's next start finds
 // the TPM all the same.
-func TestMigrateCopiedTPM(t *testing.T) {
+func TestMigrateTPMToAnotherVolume(t *testing.T) {
 	t.Parallel()
 	home, volume, crashed := t.TempDir(), t.TempDir(), t.TempDir()
 	m := &move{source: launchTPM(t)}

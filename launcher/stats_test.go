@@ -8,8 +8,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestStats: a real QEMU's numbers are where they belong.
-func TestStats(t *testing.T) {
+// TestStatsOfARealQEMU: a real QEMU's numbers are where they belong.
+func TestStatsOfARealQEMU(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	if err := v.call(control.CommandStats, nil, nil); err == nil || !strings.Contains(err.Error(), "waiting") {

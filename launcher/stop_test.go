@@ -18,8 +18,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// TestGuestResets: a reset is no end.
-func TestGuestResets(t *testing.T) {
+// TestResetOfTheGuestIsNoEnd: a reset is no end.
+func TestResetOfTheGuestIsNoEnd(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	started := v.boot()
@@ -31,8 +31,8 @@ func TestGuestResets(t *testing.T) {
 	v.expectEnd(control.ReasonGuestShutdown, "")
 }
 
-// TestEnds: a guest that runs is asked to end, and does or is ended. Its QEMU is gone then.
-func TestEnds(t *testing.T) {
+// TestRunningGuestIsAskedToEnd: a guest that runs is asked to end, and does or is ended. Its QEMU is gone then.
+func TestRunningGuestIsAskedToEnd(t *testing.T) {
 	t.Parallel()
 	terminate := func(v *vm, _ int) { v.signals <- syscall.SIGTERM }
 	for name, tt := range map[string]struct {
@@ -210,7 +210,7 @@ func TestQEMUTerminated(t *testing.T) {
 	}
 }
 
-func TestContextEnds(t *testing.T) {
+func TestQEMUDiesWithTheContext(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	started := v.boot()

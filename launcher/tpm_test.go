@@ -51,8 +51,8 @@ func (v *vm) emulators() (pids []int) {
 	return pids
 }
 
-// TestTPM: the TPM's emulator runs beside QEMU, writes nothing outside its folder, and ends with QEMU.
-func TestTPM(t *testing.T) {
+// TestTPMEmulatorRunsBesideQEMU: the TPM's emulator runs beside QEMU, writes nothing outside its folder, and ends with QEMU.
+func TestTPMEmulatorRunsBesideQEMU(t *testing.T) {
 	t.Parallel()
 	v := launchTPM(t)
 	v.boot()
@@ -277,8 +277,8 @@ func sameTPM(a, b []byte) bool {
 	return different < 100
 }
 
-// TestStateTPM: a guest finds the TPM of the guest before it. A state that is broken or none keeps the guest from starting, and the VM's end says so.
-func TestStateTPM(t *testing.T) {
+// TestTPMStateOutlivesItsGuest: a guest finds the TPM of the guest before it. A state that is broken or none keeps the guest from starting, and the VM's end says so.
+func TestTPMStateOutlivesItsGuest(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
 	next := func() *vm {
@@ -325,9 +325,9 @@ func TestStateTPM(t *testing.T) {
 	}
 }
 
-// TestMigrateStateTPM: source and target have the same volume. The TPM goes on in a folder of its own, which the VM's next start finds. A target that
+// TestMigrateTPMOnASharedVolume: source and target have the same volume. The TPM goes on in a folder of its own, which the VM's next start finds. A target that
 // fails leaves nothing.
-func TestMigrateStateTPM(t *testing.T) {
+func TestMigrateTPMOnASharedVolume(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
 	m := &move{source: launchTPM(t)}

@@ -44,9 +44,9 @@ func (v *vm) jobEnds(id uint64) control.Job {
 	}
 }
 
-// TestVolume: the disk is made where it is missing, grows while the guest runs,
+// TestVolumesDiskIsMadeAndGrows: the disk is made where it is missing, grows while the guest runs,
 // never shrinks, and no second VM gets it meanwhile.
-func TestVolume(t *testing.T) {
+func TestVolumesDiskIsMadeAndGrows(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	volume := v.path("volume")

@@ -221,9 +221,9 @@ func (p *pod) sources() func() []string {
 	}
 }
 
-// TestBeside: on a network without IPAM the guest has what the network's own DHCP server gives it,
+// TestBesideWithoutIPAM: on a network without IPAM the guest has what the network's own DHCP server gives it,
 // is reached by its neighbours, and nothing but the guest is heard there.
-func TestBeside(t *testing.T) {
+func TestBesideWithoutIPAM(t *testing.T) {
 	for name, l := range lans() {
 		t.Run(name, func(t *testing.T) {
 			p := newBeside(t, l, map[string]any{})
@@ -362,8 +362,8 @@ func (p *pod) guestSends(frame []byte) {
 	})
 }
 
-// TestBesideIPAM: with IPAM the guest is told its address by the pod, and keeps to it.
-func TestBesideIPAM(t *testing.T) {
+// TestBesideWithIPAMKeepsTheAddress: with IPAM the guest is told its address by the pod, and keeps to it.
+func TestBesideWithIPAMKeepsTheAddress(t *testing.T) {
 	for name, l := range lans() {
 		t.Run(name, func(t *testing.T) {
 			p := newBeside(t, l, map[string]any{"type": "static", "addresses": []any{map[string]string{"address": "192.0.2.9/24"}},
@@ -442,9 +442,9 @@ func (p *pod) dialUDP(netns ns.NetNS, address string) (conn net.Conn, err error)
 	return conn, err
 }
 
-// TestBesideTwo: two networks with the same routes do not share what is saved of them, and the pod
+// TestTwoNetworksBesideWithTheSameRoutes: two networks with the same routes do not share what is saved of them, and the pod
 // network of the same guest stays as it is.
-func TestBesideTwo(t *testing.T) {
+func TestTwoNetworksBesideWithTheSameRoutes(t *testing.T) {
 	p := newPod(t, Masquerade{})
 	links := []string{"eth0", besideLink, "pod00000000001"}
 	var plans []*Plan
@@ -520,8 +520,8 @@ func TestBesideTwo(t *testing.T) {
 	}
 }
 
-// TestNoLink: a pod without the interface is told from one that cannot be read.
-func TestNoLink(t *testing.T) {
+// TestMissingInterfaceIsTold: a pod without the interface is told from one that cannot be read.
+func TestMissingInterfaceIsTold(t *testing.T) {
 	p := newPod(t, Masquerade{})
 	if _, err := ReadFacts(p.pod, besideLink); !errors.Is(err, ErrNoLink) {
 		t.Errorf("got %v", err)

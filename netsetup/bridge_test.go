@@ -556,9 +556,9 @@ func (p *pod) passesInto(netns ns.NetNS, match string, attempt func()) bool {
 	return !strings.Contains(seen, "packets 0 ")
 }
 
-// TestUnfiltered asks the kernel for a type of chain that it has not for bridges,
+// TestBridgeWithoutKernelFilter asks the kernel for a type of chain that it has not for bridges,
 // which is its answer to any where it is built without nftables for them.
-func TestUnfiltered(t *testing.T) {
+func TestBridgeWithoutKernelFilter(t *testing.T) {
 	p := newBridged(t, networks()["calico"], Bridged{})
 	p.plan.Tables[0].Chains[0].Type = "nat"
 	if err := Apply(p.pod, p.plan); !errors.Is(err, ErrUnfiltered) {

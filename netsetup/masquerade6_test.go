@@ -335,9 +335,9 @@ func TestApplyAgainKeepsIPv6Connections(t *testing.T) {
 	}
 }
 
-// TestServersAgain: a virt-handler that is restarted opens the sockets anew while the guest's lease is
+// TestRestartedHandlerKeepsTheLease: a virt-handler that is restarted opens the sockets anew while the guest's lease is
 // active, and a guest that is restarted gets the same address.
-func TestServersAgain(t *testing.T) {
+func TestRestartedHandlerKeepsTheLease(t *testing.T) {
 	p := newPod6(t, Masquerade{}, false, podMTU)
 	p.start6()
 	p.serve6() // beside the first
@@ -554,8 +554,8 @@ func TestHostileNeighbourByIPv6(t *testing.T) {
 	p.reach6(p.other, brackets(podIP6, "80"), otherIP6)
 }
 
-// TestNoIPv4InAPodWithout: a guest that gives itself the IPv4 address of other pods' guests.
-func TestNoIPv4InAPodWithout(t *testing.T) {
+// TestNoIPv4OfOtherGuestsInIPv6OnlyPod: a guest that gives itself the IPv4 address of other pods' guests.
+func TestNoIPv4OfOtherGuestsInIPv6OnlyPod(t *testing.T) {
 	p := newPod6(t, Masquerade{}, false, podMTU)
 	if p.plan.Serves() {
 		t.Error("DHCP without IPv4")

@@ -477,7 +477,7 @@ func TestHostileNeighbour(t *testing.T) {
 	p.reach(p.other, podIP+":80", otherIP) // the wire still works
 }
 
-func TestNothingIsLeft(t *testing.T) {
+func TestNothingIsLeftOfThePodsLinks(t *testing.T) {
 	ours := []string{"k6t-eth0", "tap0"}
 	before := existing(ours)
 	p := newPod(t, Masquerade{Queues: 2})

@@ -52,7 +52,7 @@ func misleading(t *testing.T) string {
 	return path
 }
 
-func TestFromFile(t *testing.T) {
+func TestNetNSFromFile(t *testing.T) {
 	p := newPod(t, Masquerade{})
 	f := os.NewFile(dup(t, int(p.pod.Fd())), "pod")
 	netns, err := FromFile(f)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestStrings(t *testing.T) {
+func TestArgumentsAsStrings(t *testing.T) {
 	tests := []struct {
 		arg  Arg
 		want []string
@@ -28,8 +28,8 @@ func TestStrings(t *testing.T) {
 	}
 }
 
-// TestQuote has a shell read the lines back.
-func TestQuote(t *testing.T) {
+// TestShellReadsQuotedLinesBack has a shell read the lines back.
+func TestShellReadsQuotedLinesBack(t *testing.T) {
 	args := []Arg{{Flag: "-S"}, {Flag: "-json", Value: map[string]string{"a": "it's"}}}
 	for _, value := range []string{"", "plain-_=.,:/@%+", "two words", "it's", "''", `"$HOME" $(id) `, "`id`", "a\nb\n", `back\slash`, "*?[a]~#;&|<>(){}!", "-n", "größe"} {
 		args = append(args, Arg{Flag: "-x", Value: value})

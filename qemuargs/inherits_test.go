@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestInherits: every file that QEMU inherits has a name of its own, and its
+// TestEachInheritedFileIsOnTheCommandLine: every file that QEMU inherits has a name of its own, and its
 // number is on the command line, where it is used.
-func TestInherits(t *testing.T) {
+func TestEachInheritedFileIsOnTheCommandLine(t *testing.T) {
 	m := &Machine{Type: "pc-q35-7.2", Serial: &Serial{}, Agent: &Agent{},
 		NICs: []NIC{{Name: "one", Driver: "virtio-net-pci", Queues: 1}, {Name: "two", Driver: "virtio-net-pci", Queues: 2}},
 		Disks: []Disk{{Name: "image", Driver: IDEDisk}, {Name: "claim", Driver: IDEDisk, Image: Image{Volume: FileVolume}},

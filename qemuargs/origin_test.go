@@ -40,9 +40,9 @@ func decode(t *testing.T, data []byte) *Machine {
 	return m
 }
 
-// TestNothingWithoutOrigin: every argument of the catalogue, and every property of one, comes
+// TestNoArgumentIsWithoutOrigin: every argument of the catalogue, and every property of one, comes
 // from a part of the Machine or has a rule.
-func TestNothingWithoutOrigin(t *testing.T) {
+func TestNoArgumentIsWithoutOrigin(t *testing.T) {
 	for name, data := range catalogue(t) {
 		for _, a := range decode(t, data).Args() {
 			if from, rule := a.Because(); len(from) == 0 && rule == "" {

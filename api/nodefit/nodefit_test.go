@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestDrained: only the effect NoSchedule of the key has a guest leave, and only a guest that does not tolerate the taint.
-func TestDrained(t *testing.T) {
+// TestDrainTaintHasGuestLeave: only the effect NoSchedule of the key has a guest leave, and only a guest that does not tolerate the taint.
+func TestDrainTaintHasGuestLeave(t *testing.T) {
 	const key = "kubevirt.io/drain"
 	taint := func(key string, effect corev1.TaintEffect) corev1.Taint {
 		return corev1.Taint{Key: key, Value: "x", Effect: effect}

@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestBindingMoves: a guest with a plugin moves if the plugin has a migration, or if nothing gave the guest's address.
-func TestBindingMoves(t *testing.T) {
+// TestGuestWithBindingPluginIsMigratable: a guest with a plugin moves if the plugin has a migration, or if nothing gave the guest's address.
+func TestGuestWithBindingPluginIsMigratable(t *testing.T) {
 	config := func(migration *InterfaceBindingMigration) *KubeVirtConfiguration {
 		return &KubeVirtConfiguration{NetworkConfiguration: &NetworkConfiguration{Binding: map[string]InterfaceBindingPlugin{
 			"x": {DomainAttachmentType: ManagedTap, Migration: migration}}}}
@@ -49,8 +49,8 @@ func TestBindingMoves(t *testing.T) {
 	}
 }
 
-// TestSRIOVStays: the card is the node's, and QEMU locks the guest's memory for it.
-func TestSRIOVStays(t *testing.T) {
+// TestSRIOVGuestIsNotMigratable: the card is the node's, and QEMU locks the guest's memory for it.
+func TestSRIOVGuestIsNotMigratable(t *testing.T) {
 	vmi := &VirtualMachineInstance{}
 	vmi.Spec.Networks = []Network{{Name: "n", Multus: &MultusNetwork{NetworkName: "lan"}}}
 	vmi.Spec.Domain.Devices.Interfaces = []Interface{{Name: "n", SRIOV: &InterfaceSRIOV{}}}
@@ -62,8 +62,8 @@ func TestSRIOVStays(t *testing.T) {
 	}
 }
 
-// TestSupportedBindings: the KubeVirt object's status names the plugins only if interfaces with some are refused.
-func TestSupportedBindings(t *testing.T) {
+// TestStatusNamesRefusedBindingPlugins: the KubeVirt object's status names the plugins only if interfaces with some are refused.
+func TestStatusNamesRefusedBindingPlugins(t *testing.T) {
 	for text, want := range map[string]int{
 		`{"x":{"domainAttachmentType":"managedTap","migration":{}}}`:                               0,
 		`{"x":{"domainAttachmentType":"managedTap"},"y":{"sidecarImage":"registry.example/y:v1"}}`: 1,

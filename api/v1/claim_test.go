@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestDiskSize(t *testing.T) {
+func TestDiskSizeInClaim(t *testing.T) {
 	const mib = 1 << 20
 	for _, tt := range []struct {
 		mode              corev1.PersistentVolumeMode

@@ -82,8 +82,8 @@ func TestValidateConfigVolumes(t *testing.T) {
 	}.try(t, "spec.volumes")
 }
 
-// TestConfigLabel: the labels are KubeVirt's.
-func TestConfigLabel(t *testing.T) {
+// TestConfigVolumeLabelsAreKubeVirts: the labels are KubeVirt's.
+func TestConfigVolumeLabelsAreKubeVirts(t *testing.T) {
 	for want, v := range map[string]Volume{
 		"cfgdata":    {ConfigMap: &ConfigMapVolumeSource{}},
 		"OEMDRV":     {ConfigMap: &ConfigMapVolumeSource{VolumeLabel: "OEMDRV"}},

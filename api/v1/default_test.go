@@ -21,7 +21,7 @@ func parse(t testing.TB, spec string) *VirtualMachineInstance {
 
 // Each rule of KubeVirt's defaulting: what is set, and what that part of the
 // spec becomes.
-func TestDefault(t *testing.T) {
+func TestDefaultsAreKubeVirts(t *testing.T) {
 	domain := func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain }
 	resources := func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Resources }
 	memory := func(vmi *VirtualMachineInstance) any { return vmi.Spec.Domain.Memory }

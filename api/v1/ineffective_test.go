@@ -10,58 +10,58 @@ import (
 )
 
 // effective are the fields of a KubeVirt that have an effect, each with the test that sees it. A
-// field that is neither here nor in the list of those without an effect fails TestEveryField. A
+// field that is neither here nor in the list of those without an effect fails TestEachKubeVirtFieldHasAnEffectOrIsNamed. A
 // field that has an effect for some values only is in both.
 var effective = map[string]string{
 	"configuration.cpuModel":                                                                               "TestApplyClusterDefaults",
-	"configuration.cpuRequest":                                                                             "controllers/vmi TestResourcesOfCluster",
+	"configuration.cpuRequest":                                                                             "controllers/vmi TestResourcesByClusterConfiguration",
 	"configuration.machineType":                                                                            "TestApplyClusterDefaults",
 	"configuration.emulatedMachines":                                                                       "TestValidateForCluster",
 	"configuration.architectureConfiguration.amd64.machineType":                                            "TestApplyClusterDefaults",
 	"configuration.architectureConfiguration.amd64.emulatedMachines":                                       "TestValidateForCluster",
 	"configuration.architectureConfiguration.arm64.machineType":                                            "TestApplyClusterDefaults",
 	"configuration.architectureConfiguration.arm64.emulatedMachines":                                       "TestValidateForCluster",
-	"configuration.architectureConfiguration.arm64.useEmulation":                                           "controllers/vmi TestPodOfARM64",
+	"configuration.architectureConfiguration.arm64.useEmulation":                                           "controllers/vmi TestPodOfAnARM64Guest",
 	"configuration.architectureConfiguration.defaultArchitecture":                                          "TestApplyClusterDefaults",
-	"configuration.imagePullPolicy":                                                                        "controllers/vmi TestPodOfCluster",
-	"configuration.defaultRuntimeClass":                                                                    "controllers/vmi TestPodOfCluster",
-	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.runtimeDefaultProfile": "controllers/vmi TestPodOfCluster",
-	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile":      "controllers/vmi TestPodOfCluster",
-	"configuration.virtualMachineInstancesPerNode":                                                         "controllers/node/accelerator TestFollow",
-	"configuration.additionalGuestMemoryOverheadRatio":                                                     "controllers/vmi TestResourcesOfCluster",
-	"configuration.smbios":                                                                                 "controllers/handover TestConfigure",
+	"configuration.imagePullPolicy":                                                                        "controllers/vmi TestPodFollowsTheClusterConfiguration",
+	"configuration.defaultRuntimeClass":                                                                    "controllers/vmi TestPodFollowsTheClusterConfiguration",
+	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.runtimeDefaultProfile": "controllers/vmi TestPodFollowsTheClusterConfiguration",
+	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile":      "controllers/vmi TestPodFollowsTheClusterConfiguration",
+	"configuration.virtualMachineInstancesPerNode":                                                         "controllers/node/accelerator TestConfigurationIsFollowed",
+	"configuration.additionalGuestMemoryOverheadRatio":                                                     "controllers/vmi TestResourcesByClusterConfiguration",
+	"configuration.smbios":                                                                                 "controllers/handover TestClusterConfigurationIsAFactOfTheHost",
 	"configuration.network.defaultNetworkInterface":                                                        "TestApplyClusterDefaults",
 	"configuration.network.binding":                                                                        "TestValidateForCluster",
 	"configuration.network.permitBridgeInterfaceOnPodNetwork":                                              "TestValidateForCluster",
-	"configuration.virtualMachineOptions.disableFreePageReporting":                                         "controllers/handover TestConfigure",
+	"configuration.virtualMachineOptions.disableFreePageReporting":                                         "controllers/handover TestClusterConfigurationIsAFactOfTheHost",
 	"configuration.virtualMachineOptions.disableSerialConsoleLog":                                          "TestApplyClusterDefaults",
 	"configuration.hostDisk":                                                                               "TestValidateHostDisks",
 	"configuration.evictionStrategy":                                                                       "TestApplyClusterDefaults",
-	"configuration.vmStateStorageClass":                                                                    "controllers/vmi TestStateClaim",
+	"configuration.vmStateStorageClass":                                                                    "controllers/vmi TestStateClaimIsMadeOnceBeforeThePod",
 	"configuration.obsoleteCPUModels":                                                                      "controllers/nodelabel TestCPULabels",
-	"configuration.vmRolloutStrategy":                                                                      "controllers/vm TestStaged",
+	"configuration.vmRolloutStrategy":                                                                      "controllers/vm TestWhichTemplateChangesNeedARestart",
 	"configuration.commonInstancetypesDeployment.enabled":                                                  "controllers/instancetypes TestInstallAndRemove",
-	migrations + "parallelMigrationsPerCluster":                                                            "controllers/migration TestNext",
-	migrations + "parallelOutboundMigrationsPerNode":                                                       "controllers/migration TestNext",
-	migrations + "bandwidthPerMigration":                                                                   "controllers/node TestLimits",
-	migrations + "completionTimeoutPerGiB":                                                                 "controllers/node TestLimits",
-	migrations + "progressTimeout":                                                                         "controllers/node TestLimits",
-	migrations + "maxDowntimeMs":                                                                           "controllers/node TestLimits",
-	migrations + "allowAutoConverge":                                                                       "controllers/node TestLimits",
-	"workloadUpdateStrategy.workloadUpdateMethods":                                                         "controllers/migration TestUpdates",
-	migrations + "nodeDrainTaintKey":                                                                       "controllers/migration TestTaintedNode",
-	migrations + "allowPostCopy":                                                                           "controllers/node TestLimits",
+	migrations + "parallelMigrationsPerCluster":                                                            "controllers/migration TestWhichMigrationBeginsNext",
+	migrations + "parallelOutboundMigrationsPerNode":                                                       "controllers/migration TestWhichMigrationBeginsNext",
+	migrations + "bandwidthPerMigration":                                                                   "controllers/node TestMigrationHasItsConfiguredLimits",
+	migrations + "completionTimeoutPerGiB":                                                                 "controllers/node TestMigrationHasItsConfiguredLimits",
+	migrations + "progressTimeout":                                                                         "controllers/node TestMigrationHasItsConfiguredLimits",
+	migrations + "maxDowntimeMs":                                                                           "controllers/node TestMigrationHasItsConfiguredLimits",
+	migrations + "allowAutoConverge":                                                                       "controllers/node TestMigrationHasItsConfiguredLimits",
+	"workloadUpdateStrategy.workloadUpdateMethods":                                                         "controllers/migration TestOutdatedLauncherMakesOneMigration",
+	migrations + "nodeDrainTaintKey":                                                                       "controllers/migration TestGuestLeavesNodeWithDrainTaint",
+	migrations + "allowPostCopy":                                                                           "controllers/node TestMigrationHasItsConfiguredLimits",
 	migrations + "allowWorkloadDisruption":                                                                 "TestPostCopyAllowed",
 	developer + "useEmulation":                                                                             "test/e2e",
-	developer + "cpuAllocationRatio":                                                                       "controllers/vmi TestResourcesOfCluster",
-	developer + "memoryOvercommit":                                                                         "controllers/vmi TestResourcesOfCluster",
-	developer + "nodeSelectors":                                                                            "controllers/vmi TestPodOfCluster",
+	developer + "cpuAllocationRatio":                                                                       "controllers/vmi TestResourcesByClusterConfiguration",
+	developer + "memoryOvercommit":                                                                         "controllers/vmi TestResourcesByClusterConfiguration",
+	developer + "nodeSelectors":                                                                            "controllers/vmi TestPodFollowsTheClusterConfiguration",
 	developer + "logVerbosity.virtAPI":                                                                     "controllers/kubevirt TestVerbosity",
 	developer + "logVerbosity.virtController":                                                              "controllers/kubevirt TestVerbosity",
 	developer + "logVerbosity.virtHandler":                                                                 "controllers/kubevirt TestVerbosity",
-	developer + "logVerbosity.virtLauncher":                                                                "controllers/vmi TestPodOfCluster",
+	developer + "logVerbosity.virtLauncher":                                                                "controllers/vmi TestPodFollowsTheClusterConfiguration",
 	developer + "logVerbosity.nodeVerbosity":                                                               "controllers/kubevirt TestVerbosity",
-	developer + "minimumClusterTSCFrequency":                                                               "controllers/vmi TestChooseTSC",
+	developer + "minimumClusterTSCFrequency":                                                               "controllers/vmi TestNoNodeAloneDecidesTheTSCFrequency",
 }
 
 // fieldsOf are the paths of a struct's fields: of those that are structs themselves, the fields
@@ -91,8 +91,8 @@ func listed(path string) bool {
 	return effective[path] != "" || slices.ContainsFunc(ineffectiveFields, func(f ineffectiveField) bool { return f.path == path })
 }
 
-// TestEveryField: each field of a KubeVirt has an effect, or the status names it.
-func TestEveryField(t *testing.T) {
+// TestEachKubeVirtFieldHasAnEffectOrIsNamed: each field of a KubeVirt has an effect, or the status names it.
+func TestEachKubeVirtFieldHasAnEffectOrIsNamed(t *testing.T) {
 	fields := fieldsOf(reflect.TypeFor[KubeVirtSpec](), "")
 	if len(fields) < 80 {
 		t.Fatalf("only %d fields were found: %v", len(fields), fields)

@@ -127,8 +127,8 @@ func TestValidateInterfaces(t *testing.T) {
 	}.try(t, "spec.domain.devices.interfaces")
 }
 
-// TestLink: the names of a pod's interfaces are KubeVirt's.
-func TestLink(t *testing.T) {
+// TestPodInterfaceNamesAreKubeVirts: the names of a pod's interfaces are KubeVirt's.
+func TestPodInterfaceNamesAreKubeVirts(t *testing.T) {
 	for _, c := range []struct {
 		network Network
 		want    string

@@ -37,8 +37,8 @@ accepted; only a value that no pod or guest could have, such as the machine type
 |---|---|
 `
 
-// TestKubeVirtPage: docs/kubevirt.md is what the schema and the list of ineffective fields say.
-func TestKubeVirtPage(t *testing.T) {
+// TestKubeVirtPageIsUpToDate: docs/kubevirt.md is what the schema and the list of ineffective fields say.
+func TestKubeVirtPageIsUpToDate(t *testing.T) {
 	text, err := os.ReadFile("../../config/crd/kubevirt.io_kubevirts.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ const (
 	ownNIC, lanNIC = `{"name":"own","masquerade":{}`, `{"name":"lan","bridge":{}`
 )
 
-// TestAbsent: which interfaces of a template may be absent, and that no VirtualMachineInstance has such an interface.
-func TestAbsent(t *testing.T) {
+// TestWhichInterfacesMayBeAbsent: which interfaces of a template may be absent, and that no VirtualMachineInstance has such an interface.
+func TestWhichInterfacesMayBeAbsent(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(string) string
 		says []string
@@ -51,8 +51,8 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestDropAbsent: a start leaves absent interfaces and their networks out, and the pod's network does not come in their place.
-func TestDropAbsent(t *testing.T) {
+// TestStartLeavesAbsentInterfacesOut: a start leaves absent interfaces and their networks out, and the pod's network does not come in their place.
+func TestStartLeavesAbsentInterfacesOut(t *testing.T) {
 	vm := parsedVM(t, strings.Replace(linkedText, lanNIC, lanNIC+`,"state":"absent"`, 1))
 	before := vm.DeepCopy()
 	spec := vm.Instance(plain, false).Spec
@@ -70,8 +70,8 @@ func TestDropAbsent(t *testing.T) {
 	}
 }
 
-// TestLinkUpdates: which changes of links a running guest follows.
-func TestLinkUpdates(t *testing.T) {
+// TestRunningGuestFollowsLinkUpdates: which changes of links a running guest follows.
+func TestRunningGuestFollowsLinkUpdates(t *testing.T) {
 	state := func(nic, state string) func(string) string {
 		return func(s string) string { return strings.Replace(s, nic, nic+`,"state":"`+state+`"`, 1) }
 	}
@@ -113,8 +113,8 @@ func TestLinkUpdates(t *testing.T) {
 	}
 }
 
-// TestLinkedHash: a VirtualMachineInstance of an earlier release, in whose hash the state up was, is of its template.
-func TestLinkedHash(t *testing.T) {
+// TestEarlierHashWithLinkUpIsOfTheTemplate: a VirtualMachineInstance of an earlier release, in whose hash the state up was, is of its template.
+func TestEarlierHashWithLinkUpIsOfTheTemplate(t *testing.T) {
 	vm := parsedVM(t, strings.Replace(linkedText, ownNIC, ownNIC+`,"state":"up"`, 1))
 	vmi := vm.Draft(false)
 	vmi.Annotations[TemplateHashAnnotation] = vm.linkedHash()

@@ -20,8 +20,8 @@ func TestKnownMachineType(t *testing.T) {
 	}
 }
 
-// TestKnownMachineTypeOfOthers: no guest has a machine type of another architecture. A node that reports one must not make a VM one of arm64.
-func TestKnownMachineTypeOfOthers(t *testing.T) {
+// TestMachineTypeOfOtherArchitectureIsUnknown: no guest has a machine type of another architecture. A node that reports one must not make a VM one of arm64.
+func TestMachineTypeOfOtherArchitectureIsUnknown(t *testing.T) {
 	for name, architecture := range map[string]string{"virt-11.1": ARM64, "virt-10.0": ARM64, "pc-q35-11.1": AMD64} {
 		for _, of := range []string{AMD64, ARM64, ""} {
 			if got, want := KnownMachineType(name, of), of == architecture || of == "" && architecture == AMD64; got != want {

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestNotMigratable: a guest moves if every node can have its address and its disks, or if its disks can be copied.
-func TestNotMigratable(t *testing.T) {
+// TestMigratableByAddressAndDisks: a guest moves if every node can have its address and its disks, or if its disks can be copied.
+func TestMigratableByAddressAndDisks(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec, annotation string
 		modes            []corev1.PersistentVolumeAccessMode
@@ -73,8 +73,8 @@ func TestNotMigratable(t *testing.T) {
 	}
 }
 
-// TestInterfaceStays: a guest on a network of Multus moves if virt-handler has seen that the network has no IPAM.
-func TestInterfaceStays(t *testing.T) {
+// TestInterfaceWithoutIPAMIsMigratable: a guest on a network of Multus moves if virt-handler has seen that the network has no IPAM.
+func TestInterfaceWithoutIPAMIsMigratable(t *testing.T) {
 	for name, c := range map[string]struct {
 		status []NetworkInterfaceStatus
 		says   string
@@ -99,8 +99,8 @@ func TestInterfaceStays(t *testing.T) {
 	}
 }
 
-// TestMigrationConfiguration: what is not set has KubeVirt's value.
-func TestMigrationConfiguration(t *testing.T) {
+// TestMigrationConfigurationDefaults: what is not set has KubeVirt's value.
+func TestMigrationConfigurationDefaults(t *testing.T) {
 	type values struct {
 		parallel, outbound             int
 		bandwidth                      int64
@@ -130,8 +130,8 @@ func TestMigrationConfiguration(t *testing.T) {
 	}
 }
 
-// TestMigrationPhases: a phase never goes back, and each is noted with its time.
-func TestMigrationPhases(t *testing.T) {
+// TestMigrationPhaseNeverGoesBack: a phase never goes back, and each is noted with its time.
+func TestMigrationPhaseNeverGoesBack(t *testing.T) {
 	m := &VirtualMachineInstanceMigration{}
 	for i, p := range []VirtualMachineInstanceMigrationPhase{MigrationPending, MigrationScheduling, MigrationPending, MigrationRunning, MigrationTargetReady, MigrationFailed, MigrationSucceeded} {
 		if m.IsFinal() != (i > 5) || m.IsUnderway() != (i > 1 && i < 6) {
@@ -147,8 +147,8 @@ func TestMigrationPhases(t *testing.T) {
 	}
 }
 
-// TestMigrationConditions: the time of a condition changes with its status.
-func TestMigrationConditions(t *testing.T) {
+// TestMigrationConditionTimeFollowsItsStatus: the time of a condition changes with its status.
+func TestMigrationConditionTimeFollowsItsStatus(t *testing.T) {
 	var s VirtualMachineInstanceMigrationStatus
 	c := VirtualMachineInstanceMigrationCondition{Type: MigrationAbortRequested, Status: metav1.ConditionTrue}
 	s.SetCondition(c, metav1.Unix(1, 0))
@@ -167,8 +167,8 @@ func TestMigrationConditions(t *testing.T) {
 	}
 }
 
-// TestLauncherPodOf: the guest is in its first pod, until the status names another.
-func TestLauncherPodOf(t *testing.T) {
+// TestWhichLauncherPodHasTheGuest: the guest is in its first pod, until the status names another.
+func TestWhichLauncherPodHasTheGuest(t *testing.T) {
 	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u"}}
 	first, second := LauncherPodName("a", "u", FirstPod), LauncherPodName("a", "u", "m")
 	if vmi.LauncherPod() != first || first == second {

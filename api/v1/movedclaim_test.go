@@ -13,8 +13,8 @@ func onClaim(volume, claim string) Volume {
 	return Volume{Name: volume, DataVolume: &DataVolumeSource{Name: claim}}
 }
 
-// TestClaim: the status says which claim has a disk, then the annotation of the start, then the spec.
-func TestClaim(t *testing.T) {
+// TestWhichClaimHasTheDisk: the status says which claim has a disk, then the annotation of the start, then the spec.
+func TestWhichClaimHasTheDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotation, status, want string
 	}{
@@ -51,8 +51,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestSettleClaims: the decision says which claim the guest has, and the other volumes stay as they are.
-func TestSettleClaims(t *testing.T) {
+// TestDecisionSettlesWhichClaimIsUsed: the decision says which claim the guest has, and the other volumes stay as they are.
+func TestDecisionSettlesWhichClaimIsUsed(t *testing.T) {
 	info := func(name string) *PersistentVolumeClaimInfo { return &PersistentVolumeClaimInfo{ClaimName: name} }
 	status := VirtualMachineInstanceStatus{Phase: Running, MigrationState: &VirtualMachineInstanceMigrationState{SourcePod: "a", TargetPod: "b", SourceNode: "1", TargetNode: "2"},
 		VolumeStatus:    []VolumeStatus{{Name: "other", PersistentVolumeClaimInfo: info("other")}, {Name: "disk", Target: "vda", Moves: true, PersistentVolumeClaimInfo: info("root")}, {Name: "seed"}},
@@ -76,8 +76,8 @@ func TestSettleClaims(t *testing.T) {
 	}
 }
 
-// TestMovesByCopy: a disk that is copied keeps no guest on its node, and both nodes have a disk of their own.
-func TestMovesByCopy(t *testing.T) {
+// TestGuestWithCopiedDiskIsMigratable: a disk that is copied keeps no guest on its node, and both nodes have a disk of their own.
+func TestGuestWithCopiedDiskIsMigratable(t *testing.T) {
 	vmi := &VirtualMachineInstance{}
 	vmi.Spec.Volumes = []Volume{onClaim("disk", "root")}
 	vmi.Spec.Domain.Devices.Disks = []Disk{{Name: "disk"}}
@@ -113,9 +113,9 @@ func TestMovesByCopy(t *testing.T) {
 	check("a migration that copies the claim", true)
 }
 
-// TestStartsWhereTheDiskIs: a VMI is told which claims have its disks, whatever the template says in its annotations, and
+// TestVMIStartsWithTheClaimOfItsDisk: a VMI is told which claims have its disks, whatever the template says in its annotations, and
 // whatever name its volumes have.
-func TestStartsWhereTheDiskIs(t *testing.T) {
+func TestVMIStartsWithTheClaimOfItsDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		volume Volume
 		moved  []MovedClaim
@@ -141,8 +141,8 @@ func TestStartsWhereTheDiskIs(t *testing.T) {
 	}
 }
 
-// TestCopyName: each migration has names of its own, which are names of claims.
-func TestCopyName(t *testing.T) {
+// TestEachMigrationNamesItsOwnClaims: each migration has names of its own, which are names of claims.
+func TestEachMigrationNamesItsOwnClaims(t *testing.T) {
 	a, b := CopyName("root", "m"), CopyName("root", "n")
 	if a == b || !strings.HasPrefix(a, "root-") || a != CopyName("root", "m") {
 		t.Errorf("%s and %s", a, b)

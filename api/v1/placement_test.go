@@ -22,8 +22,8 @@ func TestValidatePlacement(t *testing.T) {
 	}.try(t, "spec")
 }
 
-// TestValidateEvictedName: an eviction names only the pod, so the pod's name has the VMI's in whole.
-func TestValidateEvictedName(t *testing.T) {
+// TestValidateNameOfEvictableVMI: an eviction names only the pod, so the pod's name has the VMI's in whole.
+func TestValidateNameOfEvictableVMI(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		strategy EvictionStrategy

@@ -174,8 +174,8 @@ func matches(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// TestPresetsOfOneList: two VMIs that one list of presets fills in share nothing.
-func TestPresetsOfOneList(t *testing.T) {
+// TestVMIsShareNothingOfTheirPresets: two VMIs that one list of presets fills in share nothing.
+func TestVMIsShareNothingOfTheirPresets(t *testing.T) {
 	list := []VirtualMachineInstancePreset{parsedPreset(t, "a", forAll+"domain: {cpu: {cores: 2}, resources: {requests: {cpu: 1}}}")}
 	one, two := &VirtualMachineInstance{}, &VirtualMachineInstance{}
 	for _, vmi := range []*VirtualMachineInstance{one, two} {
@@ -190,8 +190,8 @@ func TestPresetsOfOneList(t *testing.T) {
 	}
 }
 
-// TestManyConflicts: what a status holds of them is short.
-func TestManyConflicts(t *testing.T) {
+// TestPresetConflictsInStatusAreBounded: what a status holds of them is short.
+func TestPresetConflictsInStatusAreBounded(t *testing.T) {
 	var list []VirtualMachineInstancePreset
 	for n := range MaxPresets {
 		list = append(list, parsedPreset(t, fmt.Sprint("p", n), fmt.Sprintf("selector: {}\ndomain: {cpu: {cores: %d}, firmware: {kernelBoot: {kernelArgs: %q}}, resources: {requests: {cpu: %d}}}",

@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestTPM(t *testing.T) {
+func TestWhetherTPMIsThereAndPersistent(t *testing.T) {
 	for name, c := range map[string]struct {
 		tpm             *TPMDevice
 		has, persistent bool
@@ -27,8 +27,8 @@ func TestTPM(t *testing.T) {
 	}
 }
 
-// TestFailedTPMStays: a guest whose TPM has failed does not move.
-func TestFailedTPMStays(t *testing.T) {
+// TestGuestWithFailedTPMIsNotMigratable: a guest whose TPM has failed does not move.
+func TestGuestWithFailedTPMIsNotMigratable(t *testing.T) {
 	vmi := &VirtualMachineInstance{}
 	if reason, _ := vmi.NotMigratable(); reason != "" {
 		t.Errorf("a guest stays for %s", reason)

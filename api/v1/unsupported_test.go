@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// TestUnsupported sets every refused field, one at a time, wherever it is in
+// TestUnsupportedFieldsAreReportedByPath sets every refused field, one at a time, wherever it is in
 // the spec: each must be reported by its own path.
-func TestUnsupported(t *testing.T) {
+func TestUnsupportedFieldsAreReportedByPath(t *testing.T) {
 	tried := sets.New[string]()
 	var walk func(value reflect.Value, path string, check func(path string))
 	walk = func(value reflect.Value, path string, check func(path string)) {

@@ -70,7 +70,7 @@ func (all edits) try(t *testing.T, path string) {
 	}
 }
 
-func TestValidate(t *testing.T) {
+func TestValidateCPUMemoryAndGracePeriod(t *testing.T) {
 	grace := func(seconds int64) func(*spec) {
 		return func(s *spec) { s.TerminationGracePeriodSeconds = &seconds }
 	}

@@ -2,7 +2,7 @@ package v1
 
 import "testing"
 
-func TestVerbosity(t *testing.T) {
+func TestVerbosityOfEachComponent(t *testing.T) {
 	const all = `{"developerConfiguration":{"logVerbosity":{"virtAPI":1,"virtController":2,"virtHandler":3,"virtLauncher":4,"nodeVerbosity":{"node-1":7}}}}`
 	for _, c := range []struct {
 		config, component, node string

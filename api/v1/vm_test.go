@@ -52,7 +52,7 @@ func TestValidateVirtualMachine(t *testing.T) {
 	}
 }
 
-func TestStrategy(t *testing.T) {
+func TestRunStrategyOfVM(t *testing.T) {
 	for want, spec := range map[VirtualMachineRunStrategy]VirtualMachineSpec{
 		RunStrategyAlways: {Running: ptr.To(true)},
 		RunStrategyHalted: {Running: ptr.To(false)},

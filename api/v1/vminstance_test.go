@@ -28,7 +28,7 @@ func parsedVM(t *testing.T, text string) *VirtualMachine {
 // plain is the configuration of a cluster without one.
 var plain = &KubeVirtConfiguration{}
 
-func TestInstance(t *testing.T) {
+func TestInstanceOfVM(t *testing.T) {
 	vm := parsedVM(t, specText)
 	untouched := vm.DeepCopy()
 	vmi := vm.Instance(plain, false)
@@ -124,9 +124,9 @@ func memory(t *testing.T, guest string) *Memory {
 	return m
 }
 
-// TestInstanceInCluster: an interface that the cluster's configuration adds has
+// TestInstanceOfVMWithClusterDefaults: an interface that the cluster's configuration adds has
 // a MAC that stays, and a machine type that was kept is not its default.
-func TestInstanceInCluster(t *testing.T) {
+func TestInstanceOfVMWithClusterDefaults(t *testing.T) {
 	config := &KubeVirtConfiguration{MachineType: "pc-q35-8.0", NetworkConfiguration: &NetworkConfiguration{NetworkInterface: "masquerade"}}
 	vm := parsedVM(t, `{"runStrategy":"Always","template":{"spec":{"domain":{"devices":{}}}}}`)
 	vmi := vm.Instance(config, false)

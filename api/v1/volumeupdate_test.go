@@ -26,8 +26,8 @@ func running(spec Volume, has string) *VirtualMachineInstance {
 	return vmi
 }
 
-// TestVolumeUpdates: which volumes a template puts on other claims than the guest has, and which of their disks a migration copies.
-func TestVolumeUpdates(t *testing.T) {
+// TestWhichClaimsAVolumeUpdateChanges: which volumes a template puts on other claims than the guest has, and which of their disks a migration copies.
+func TestWhichClaimsAVolumeUpdateChanges(t *testing.T) {
 	image := Volume{Name: "root", ContainerDisk: &ContainerDiskSource{Image: "a"}}
 	overlay := Volume{Name: "root", Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "b"}}}
 	read := volumeOn("root", "b")
@@ -95,9 +95,9 @@ func TestVolumeUpdates(t *testing.T) {
 	}
 }
 
-// TestKnows: a VMI goes only once its VM has in its status where the disks are. The VM's controller is held to the same: after its next
+// TestVMKnowsWhereItsDisksAre: a VMI goes only once its VM has in its status where the disks are. The VM's controller is held to the same: after its next
 // look the VM knows, whatever the template says by then.
-func TestKnows(t *testing.T) {
+func TestVMKnowsWhereItsDisksAre(t *testing.T) {
 	read := volumeOn("root", "b")
 	read.PersistentVolumeClaim.ReadOnly = true
 	overlay := Volume{Name: "root", Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "b"}}}
@@ -143,8 +143,8 @@ func TestKnows(t *testing.T) {
 	}
 }
 
-// TestEarlierHash: a VMI that an earlier version made is still of its template.
-func TestEarlierHash(t *testing.T) {
+// TestEarlierVersionsHashIsOfTheTemplate: a VMI that an earlier version made is still of its template.
+func TestEarlierVersionsHashIsOfTheTemplate(t *testing.T) {
 	vm := parsedVM(t, specText)
 	vm.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
 	vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, volumeOn("data", "a"))
@@ -159,8 +159,8 @@ func TestEarlierHash(t *testing.T) {
 	}
 }
 
-// TestNotCopied: a VM must not start from claims to which its disks were not copied, unless its user says so.
-func TestNotCopied(t *testing.T) {
+// TestVMDoesNotStartWithoutItsCopiedDisk: a VM must not start from claims to which its disks were not copied, unless its user says so.
+func TestVMDoesNotStartWithoutItsCopiedDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		strategy UpdateVolumesStrategy
 		template Volume
@@ -184,8 +184,8 @@ func TestNotCopied(t *testing.T) {
 	}
 }
 
-// TestHashWithoutClaims: the names of claims are no part of the template's hash, and all else of volumes is.
-func TestHashWithoutClaims(t *testing.T) {
+// TestHashIgnoresNamesOfClaims: the names of claims are no part of the template's hash, and all else of volumes is.
+func TestHashIgnoresNamesOfClaims(t *testing.T) {
 	hash := func(volumes ...Volume) string {
 		vm := &VirtualMachine{}
 		vm.Spec.Template.Spec.Volumes = volumes
@@ -216,8 +216,8 @@ func TestHashWithoutClaims(t *testing.T) {
 	}
 }
 
-// TestMovesTo: what a user named for a disk counts until the guest has it.
-func TestMovesTo(t *testing.T) {
+// TestClaimNamedByUserCountsUntilGuestHasIt: what a user named for a disk counts until the guest has it.
+func TestClaimNamedByUserCountsUntilGuestHasIt(t *testing.T) {
 	vmi := &VirtualMachineInstance{}
 	vmi.Spec.Volumes = []Volume{volumeOn("root", "a"), volumeOn("data", "b")}
 	vmi.Status.VolumeStatus = []VolumeStatus{{Name: "root", PersistentVolumeClaimInfo: &PersistentVolumeClaimInfo{ClaimName: "a"}}, {Name: "data", PersistentVolumeClaimInfo: &PersistentVolumeClaimInfo{ClaimName: "b"}}}

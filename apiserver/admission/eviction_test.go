@@ -17,7 +17,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/evacuation"
 )
 
-func TestEvictions(t *testing.T) {
+func TestEvictionReviews(t *testing.T) {
 	key := []byte("key")
 	const review = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"` + question + `","name":"virt-launcher-vm-0123456789","namespace":"blue","operation":"CREATE","subResource":"eviction","dryRun":%v,"object":%s}}`
 	plain := fmt.Sprintf(review, false, `{}`)
@@ -75,8 +75,8 @@ func TestEvictions(t *testing.T) {
 	}
 }
 
-// TestStrangersEvict: however many strangers ask, the API server is asked little, and answered.
-func TestStrangersEvict(t *testing.T) {
+// TestFloodOfEvictionReviewsCostsLittle: however many strangers ask, the API server is asked little, and answered.
+func TestFloodOfEvictionReviewsCostsLittle(t *testing.T) {
 	key, asked := []byte("key"), 0
 	mux := http.NewServeMux()
 	RegisterEvictions(mux, &Evictions{Evict: func(context.Context, evacuation.Eviction) error { asked++; return nil }, Keys: func() ([][]byte, error) { return [][]byte{key}, nil }})

@@ -49,7 +49,7 @@ const defaulted = `{"spec":{"architecture":"amd64","domain":{"machine":{"type":"
 	"devices":{"autoattachPodInterface":false,"disks":[{"name":"root","disk":{"bus":"virtio"}}]}},
 	"volumes":[{"name":"root","containerDisk":{"image":"image:v1","imagePullPolicy":"IfNotPresent"}}]}}`
 
-func TestPatch(t *testing.T) {
+func TestPatchFillsInDefaults(t *testing.T) {
 	without := func(text string) string {
 		if !strings.Contains(defaulted, text) {
 			t.Fatalf("%s is not in it", text)
@@ -78,8 +78,8 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestKept: of a changed object, what is left out stays as it is there.
-func TestKept(t *testing.T) {
+// TestChangedObjectKeepsWhatIsLeftOut: of a changed object, what is left out stays as it is there.
+func TestChangedObjectKeepsWhatIsLeftOut(t *testing.T) {
 	const there = `{"metadata":{"uid":"5d307ca9-b3ef-428c-8861-06e72d69f223"},"spec":{"architecture":"amd64","domain":{"machine":{"type":"pc-q35-7.2"},"memory":{"guest":"1024M"},"devices":{"disks":[{"name":"root","disk":{"bus":"virtio"}}]}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}}`
 	for name, c := range map[string]struct{ spec, want string }{
 		"all left out":  {`{"domain":{"memory":{"guest":"1024M"}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}`, ``},
@@ -187,9 +187,9 @@ func FuzzFill(f *testing.F) {
 	})
 }
 
-// TestNew: a VMI that is being created gets the finalizer and a UUID of its own;
+// TestNewVMIGetsFinalizerAndUUID: a VMI that is being created gets the finalizer and a UUID of its own;
 // one that is there gets neither.
-func TestNew(t *testing.T) {
+func TestNewVMIGetsFinalizerAndUUID(t *testing.T) {
 	facts := empty
 	facts.New = question
 	with := strings.Replace(defaulted, `"domain":{`, `"domain":{"firmware":{"uuid":"5d307ca9-b3ef-428c-8861-06e72d69f223"},`, 1)

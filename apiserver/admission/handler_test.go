@@ -51,7 +51,7 @@ func presetsIn(one string) Presets {
 	return func(_ context.Context, namespace string) (bool, error) { return namespace == one, nil }
 }
 
-func TestMutate(t *testing.T) {
+func TestMutatePatchesOnlyWhatIsMissing(t *testing.T) {
 	mux := newServer(empty, nil)
 	for name, c := range map[string]struct {
 		object string
@@ -93,9 +93,9 @@ func TestMutate(t *testing.T) {
 	}
 }
 
-// TestLongAnswers: what would be answered at length is answered in short, and soon:
+// TestAnswersAreShortAndSoon: what would be answered at length is answered in short, and soon:
 // anybody in the cluster can ask.
-func TestLongAnswers(t *testing.T) {
+func TestAnswersAreShortAndSoon(t *testing.T) {
 	disks := strings.Repeat(`{"name":"`+strings.Repeat("x", 100)+`"},`, 10_000)
 	began := time.Now()
 	defer func() {

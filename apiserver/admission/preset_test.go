@@ -18,9 +18,9 @@ func serverWith(presets Presets) *http.ServeMux {
 	return mux
 }
 
-// TestMutateWherePresetsAre: a new VMI is left to virt-controller if its namespace has presets, and
+// TestNewVMIIsLeftAloneWherePresetsAre: a new VMI is left to virt-controller if its namespace has presets, and
 // only then is the API server asked.
-func TestMutateWherePresetsAre(t *testing.T) {
+func TestNewVMIIsLeftAloneWherePresetsAre(t *testing.T) {
 	const vmi, finalizer = `{"metadata":{"labels":{"a":"b"}},"spec":{"domain":{}}}`, `"finalizers":["` + v1.VMIFinalizer + `","other"]`
 	excluded := strings.Replace(vmi, `"labels"`, `"annotations":{"`+v1.ExcludePresetsAnnotation+`":"true"},"labels"`, 1)
 	for name, c := range map[string]struct {
@@ -51,8 +51,8 @@ func TestMutateWherePresetsAre(t *testing.T) {
 	}
 }
 
-// TestPresetsUnknown: where the API server does not answer, or not soon, there may be presets.
-func TestPresetsUnknown(t *testing.T) {
+// TestWithoutAnswerThereMayBePresets: where the API server does not answer, or not soon, there may be presets.
+func TestWithoutAnswerThereMayBePresets(t *testing.T) {
 	for name, presets := range map[string]Presets{
 		"an error": func(context.Context, string) (bool, error) { return false, errors.New("down") },
 		"no answer": func(ctx context.Context, _ string) (bool, error) {
@@ -66,8 +66,8 @@ func TestPresetsUnknown(t *testing.T) {
 	}
 }
 
-// TestWaitForPresets: reviews that wait for the API server hold up no other review.
-func TestWaitForPresets(t *testing.T) {
+// TestWaitForPresetsHoldsUpNoOtherReview: reviews that wait for the API server hold up no other review.
+func TestWaitForPresetsHoldsUpNoOtherReview(t *testing.T) {
 	waiting, done := make(chan struct{}, maxAsking), make(chan struct{})
 	mux := serverWith(func(context.Context, string) (bool, error) {
 		waiting <- struct{}{}
@@ -96,8 +96,8 @@ func TestValidatePreset(t *testing.T) {
 	}.ask(t, "virtualmachineinstancepresets")
 }
 
-// TestValidateMemory: a VMI without memory is refused, unless a preset may still say its memory.
-func TestValidateMemory(t *testing.T) {
+// TestVMIWithoutMemoryNeedsAPreset: a VMI without memory is refused, unless a preset may still say its memory.
+func TestVMIWithoutMemoryNeedsAPreset(t *testing.T) {
 	const uid = `"uid":"5d307ca9-b3ef-428c-8861-06e72d69f223"`
 	const spec = `"spec":{"domain":{"cpu":{"cores":1000}}}`
 	validated{

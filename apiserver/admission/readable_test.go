@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestNumbers: those that would take minutes are not even read.
-func TestNumbers(t *testing.T) {
+// TestNumbersThatTakeMinutesAreNotRead: those that would take minutes are not even read.
+func TestNumbersThatTakeMinutesAreNotRead(t *testing.T) {
 	for number, want := range map[string]bool{
 		`"128Mi"`: true, `"1E"`: true, `"1Ei"`: true, `"0.5"`: true, `"-1"`: true, `1024`: true, `"5e307ca9-b3ef-428c-8861-06e72d69f223"`: true,
 		`"e1000"`: true, `"e123456"`: true, `"1e9"`: true, `"8e1234"`: true, `"1e-999"`: true, `"1e-1000"`: false, `null`: true, `[]`: true, `{"metadata":{"labels":{"commit":"8e12345"}}}`: true,
@@ -28,8 +28,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestReadable: neither is what would take much memory, or is no JSON.
-func TestReadable(t *testing.T) {
+// TestReviewsThatTakeMuchMemoryAreRefused: neither is what would take much memory, or is no JSON.
+func TestReviewsThatTakeMuchMemoryAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"spec":{"volumes":[` + strings.Repeat(`{},`, 25_000) + `{}]}}`: "more than",
 		strings.Repeat(`[`, 1_000_000):                                   "deep",

@@ -33,7 +33,7 @@ func newRights(t *testing.T) *Rights {
 	return rights
 }
 
-func TestCheck(t *testing.T) {
+func TestRightsAreCheckedAndRefusalSaysWhy(t *testing.T) {
 	rights := newRights(t)
 	for _, c := range []struct {
 		user string
@@ -51,8 +51,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestAsking: a user who may do nothing does not make virt-api ask without end.
-func TestAsking(t *testing.T) {
+// TestQuestionsOfARefusedUserAreBounded: a user who may do nothing does not make virt-api ask without end.
+func TestQuestionsOfARefusedUserAreBounded(t *testing.T) {
 	rights := newRights(t)
 	for range maxAsking {
 		if _, err := rights.asking.Take(t.Context(), Holder(User{Name: "bob"}, ""), 1, nil); err != nil {
@@ -68,7 +68,7 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-func TestHolder(t *testing.T) {
+func TestShareBelongsToNamespaceOrUser(t *testing.T) {
 	for _, c := range []struct{ user, namespace, want, named string }{
 		{"ann", "ns", "ns", `namespace "ns"`},
 		{"ann", "", "user ann", `user "ann"`},

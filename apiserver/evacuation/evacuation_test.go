@@ -40,9 +40,9 @@ func strategy(s v1.EvictionStrategy) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) { vmi.Spec.EvictionStrategy = &s }
 }
 
-// TestAnswer: only the pod where the guest is asks the guest to leave. While the guest migrates, neither of its pods is
+// TestOnlyTheGuestsPodTriggersEvacuation: only the pod where the guest is asks the guest to leave. While the guest migrates, neither of its pods is
 // evicted.
-func TestAnswer(t *testing.T) {
+func TestOnlyTheGuestsPodTriggersEvacuation(t *testing.T) {
 	const triggered, migrates = "Eviction triggered evacuation", "migrates between two pods"
 	first, target := v1.LauncherPodName("vm", uid, v1.FirstPod), v1.LauncherPodName("vm", uid, "m")
 	under := func(decision v1.MigrationDecision) func(*v1.VirtualMachineInstance) {
@@ -119,9 +119,9 @@ func tainted(effect corev1.TaintEffect) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "own", Effect: effect}} }
 }
 
-// TestMove: a guest that is to move stays until it has moved. It is ended where it cannot move, and its strategy
+// TestGuestToBeMovedStaysUntilItHasMoved: a guest that is to move stays until it has moved. It is ended where it cannot move, and its strategy
 // permits that or there is no other node.
-func TestMove(t *testing.T) {
+func TestGuestToBeMovedStaysUntilItHasMoved(t *testing.T) {
 	const triggered, not = `Eviction triggered evacuation of VMI "ns/vm"`, "not live-migratable: "
 	bridged := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Bridge: &v1.InterfaceBridge{}}}
@@ -320,7 +320,7 @@ func (s *apiServer) guard() *Guard {
 
 const marking = `{"metadata":{"resourceVersion":"7","uid":"0a1b2c3d-0000-4000-8000-000000000001"},"status":{"evacuationNodeName":"node1"}}`
 
-func TestEvict(t *testing.T) {
+func TestEvictionMarksTheVMI(t *testing.T) {
 	first := v1.LauncherPodName("vm", uid, v1.FirstPod)
 	const triggered, progress = `Eviction triggered evacuation of VMI "ns/vm"`, `Evacuation in progress: `
 	for name, c := range map[string]struct {
@@ -373,7 +373,7 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
+func TestCancelTakesTheMarkOffTheVMI(t *testing.T) {
 	const removing = `{"metadata":{"resourceVersion":"7","uid":"0a1b2c3d-0000-4000-8000-000000000001"},"status":{"evacuationNodeName":null}}`
 	for name, c := range map[string]struct {
 		asked, node string
@@ -402,7 +402,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestTrusted(t *testing.T) {
+func TestOnlySecretPathsAreTrusted(t *testing.T) {
 	one, two := []byte("one"), []byte("two")
 	for path, want := range map[string]bool{
 		SecretPath(one): true, SecretPath(two): true, SecretPath([]byte("three")): false, Path: false, Path + "/": false, "/x" + SecretPath(one): false,

@@ -32,7 +32,7 @@ func rewritten(t testing.TB, text, from, by string, piece int) string {
 	return out.String()
 }
 
-func TestAPIVersions(t *testing.T) {
+func TestAPIVersionsAreReplaced(t *testing.T) {
 	long := strings.Repeat("x", 3*maxCaught)
 	for name, c := range map[string]struct{ text, want string }{
 		"an object":             {`{"kind":"VirtualMachine","apiVersion":"kubevirt.io/v1","metadata":{}}`, `{"kind":"VirtualMachine","apiVersion":"kubevirt.io/v1alpha3","metadata":{}}`},
@@ -66,8 +66,8 @@ func TestAPIVersions(t *testing.T) {
 	}
 }
 
-// TestAPIVersionsFails: an error of the writer is the writer's.
-func TestAPIVersionsFails(t *testing.T) {
+// TestWriterErrorIsPassedOn: an error of the writer is the writer's.
+func TestWriterErrorIsPassedOn(t *testing.T) {
 	reader, writer := io.Pipe()
 	reader.Close()
 	_, err := io.Copy(&apiVersions{to: writer, from: was, by: is}, iotest.OneByteReader(strings.NewReader(`{"a":"b"}`)))
@@ -164,8 +164,8 @@ func anyValue(random *rand.Rand, depth int) any {
 	return object
 }
 
-// TestRoundTrip: 100,000 objects go to an older version and back, and lose nothing.
-func TestRoundTrip(t *testing.T) {
+// TestRoundTripLosesNothing: 100,000 objects go to an older version and back, and lose nothing.
+func TestRoundTripLosesNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	changed := 0
 	for range 100_000 {

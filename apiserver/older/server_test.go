@@ -118,9 +118,9 @@ func (s *served) send(ctx context.Context, user, method, path, body string, head
 
 const machines = "/apis/kubevirt.io/v1alpha3/namespaces/ns/virtualmachines"
 
-// TestPass: a request arrives in the current version, in the account's name, with what the API
+// TestRequestArrivesInCurrentVersion: a request arrives in the current version, in the account's name, with what the API
 // server needs of its head and nothing else; the answer is in the older version.
-func TestPass(t *testing.T) {
+func TestRequestArrivesInCurrentVersion(t *testing.T) {
 	s := serve(t)
 	s.answer = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -164,8 +164,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestBodies: what arrives of each type of body.
-func TestBodies(t *testing.T) {
+// TestBodyOfEachTypeIsConverted: what arrives of each type of body.
+func TestBodyOfEachTypeIsConverted(t *testing.T) {
 	s := serve(t)
 	s.answer = func(w http.ResponseWriter, r *http.Request) { callers.Write(w, http.StatusOK, map[string]any{}) }
 	large := strings.Repeat("x", 256<<10)
@@ -201,8 +201,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestRefused: nobody without the right, and no stranger, has anything passed on.
-func TestRefused(t *testing.T) {
+// TestNothingIsPassedOnWithoutTheRight: nobody without the right, and no stranger, has anything passed on.
+func TestNothingIsPassedOnWithoutTheRight(t *testing.T) {
 	s := serve(t)
 	s.answer = func(w http.ResponseWriter, r *http.Request) { callers.Write(w, http.StatusOK, map[string]any{}) }
 	if response, text := s.ask("bob", http.MethodDelete, machines+"/vm", "", nil); response.StatusCode != http.StatusForbidden || !strings.Contains(text, `User \"bob\" cannot delete resource \"virtualmachines\"`) {
@@ -228,7 +228,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func TestAccepted(t *testing.T) {
+func TestAcceptedContentTypes(t *testing.T) {
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for given, want := range map[string]string{
 		"":                          "application/json",
@@ -242,9 +242,9 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestWatch: each event arrives when it is sent, and the API server's request ends with the
+// TestWatchEventsArriveAtOnce: each event arrives when it is sent, and the API server's request ends with the
 // client's.
-func TestWatch(t *testing.T) {
+func TestWatchEventsArriveAtOnce(t *testing.T) {
 	s := serve(t)
 	send, ended := make(chan string), make(chan struct{})
 	s.answer = func(w http.ResponseWriter, r *http.Request) {
@@ -281,8 +281,8 @@ func TestWatch(t *testing.T) {
 	<-ended
 }
 
-// TestEnding: when virt-api ends, a watch ends as one that the API server ends.
-func TestEnding(t *testing.T) {
+// TestWatchEndsWhenVirtAPIEnds: when virt-api ends, a watch ends as one that the API server ends.
+func TestWatchEndsWhenVirtAPIEnds(t *testing.T) {
 	s := serve(t)
 	s.answer = func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "{}")
@@ -300,9 +300,9 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// TestIdleWatch: a watch without events for long ends well, and so does a watch whose event comes
+// TestIdleWatchEndsWell: a watch without events for long ends well, and so does a watch whose event comes
 // late.
-func TestIdleWatch(t *testing.T) {
+func TestIdleWatchEndsWell(t *testing.T) {
 	s := serve(t)
 	s.server.patience = 300 * time.Millisecond
 	end := make(chan struct{})
@@ -327,8 +327,8 @@ func TestIdleWatch(t *testing.T) {
 	}
 }
 
-// TestStalled: a client that takes nothing gives way to another namespace.
-func TestStalled(t *testing.T) {
+// TestStalledClientGivesWayToOthers: a client that takes nothing gives way to another namespace.
+func TestStalledClientGivesWayToOthers(t *testing.T) {
 	s := serve(t)
 	s.server.watches = callers.NewKind("watches at older versions", 2, 5, 3)
 	s.answer = func(w http.ResponseWriter, r *http.Request) {
@@ -358,8 +358,8 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TestBodyOfRead: virt-api leaves out what a client sends with a request that reads.
-func TestBodyOfRead(t *testing.T) {
+// TestBodyOfAReadRequestIsLeftOut: virt-api leaves out what a client sends with a request that reads.
+func TestBodyOfAReadRequestIsLeftOut(t *testing.T) {
 	s := serve(t)
 	s.answer = func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "{}") }
 	for _, query := range []string{"", "?watch=true"} {
@@ -370,8 +370,8 @@ func TestBodyOfRead(t *testing.T) {
 	}
 }
 
-// TestOwnFault: a refusal of virt-api itself is not shown as a refusal of the user.
-func TestOwnFault(t *testing.T) {
+// TestOwnFaultIsNotShownAsTheUsers: a refusal of virt-api itself is not shown as a refusal of the user.
+func TestOwnFaultIsNotShownAsTheUsers(t *testing.T) {
 	s := serve(t)
 	for _, c := range []struct {
 		code, want int
@@ -392,8 +392,8 @@ func TestOwnFault(t *testing.T) {
 	}
 }
 
-// TestBroken: an answer that breaks off does so for the client too, and is not taken for a whole one.
-func TestBroken(t *testing.T) {
+// TestBrokenAnswerIsNotTakenForWhole: an answer that breaks off does so for the client too, and is not taken for a whole one.
+func TestBrokenAnswerIsNotTakenForWhole(t *testing.T) {
 	s := serve(t)
 	s.answer = func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"items":[`)
@@ -410,8 +410,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestOneTenant: one namespace's watches leave room for those of others.
-func TestOneTenant(t *testing.T) {
+// TestOneTenantsWatchesLeaveRoomForOthers: one namespace's watches leave room for those of others.
+func TestOneTenantsWatchesLeaveRoomForOthers(t *testing.T) {
 	s := serve(t)
 	for _, k := range []*callers.Kind{&s.server.calls, &s.server.watches} {
 		if k.Users.Share >= k.Namespaces.Share || 2*k.Namespaces.Share >= k.Namespaces.Size {
@@ -451,7 +451,7 @@ func TestOneTenant(t *testing.T) {
 	}
 }
 
-func TestPrintable(t *testing.T) {
+func TestUserNamesAreMadePrintable(t *testing.T) {
 	for name, want := range map[string]string{"ann": "ann", "system:serviceaccount:a:b": "system:serviceaccount:a:b", "a\r\nb": `"a\r\nb"`, "é": `"\u00e9"`, `"a\r\nb"`: `"\"a\\r\\nb\""`} {
 		if got := printable(name); got != want {
 			t.Errorf("%q: %s", name, got)
@@ -459,8 +459,8 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// TestSlowClient: of an answer that a client does not take, virt-api holds little, and lets go of it.
-func TestSlowClient(t *testing.T) {
+// TestLittleIsHeldForASlowClient: of an answer that a client does not take, virt-api holds little, and lets go of it.
+func TestLittleIsHeldForASlowClient(t *testing.T) {
 	s := serve(t)
 	s.server.patience = time.Second
 	sent := make(chan int, 1)

@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestTarget: what the API server is asked about, and what it is told to do, are the same.
-func TestTarget(t *testing.T) {
+// TestAuthorizedRequestIsTheOneDone: what the API server is asked about, and what it is told to do, are the same.
+func TestAuthorizedRequestIsTheOneDone(t *testing.T) {
 	const root, pools, types = "/apis/kubevirt.io/v1alpha3", "/apis/pool.kubevirt.io/v1alpha1", "/apis/instancetype.kubevirt.io/v1alpha2"
 	for _, c := range []struct{ method, address, right, current string }{
 		{"GET", root + "/virtualmachines", "list virtualmachines", "/apis/kubevirt.io/v1/virtualmachines?"},
@@ -56,8 +56,8 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// TestNoTarget: what is served by nothing has no right that could be asked about.
-func TestNoTarget(t *testing.T) {
+// TestUnservedPathHasNoRightToAsk: what is served by nothing has no right that could be asked about.
+func TestUnservedPathHasNoRightToAsk(t *testing.T) {
 	const root = "/apis/kubevirt.io/v1alpha3"
 	for _, c := range []struct {
 		method, path string

@@ -27,8 +27,8 @@ type definition struct {
 	}
 }
 
-// TestResources: the table says what the CustomResourceDefinitions say.
-func TestResources(t *testing.T) {
+// TestResourcesAreThoseOfTheCRDs: the table says what the CustomResourceDefinitions say.
+func TestResourcesAreThoseOfTheCRDs(t *testing.T) {
 	files, err := filepath.Glob("../../config/crd/*.kubevirt.io_*.yaml")
 	more, _ := filepath.Glob("../../config/crd/kubevirt.io_*.yaml")
 	if files = append(files, more...); err != nil || len(files) == 0 {

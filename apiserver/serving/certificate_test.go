@@ -161,8 +161,8 @@ func (s *servings) letIn(from *Certificate) {
 	}
 }
 
-// TestRotates: over two months, whatever two virt-apis serve is believed.
-func TestRotates(t *testing.T) {
+// TestRotatedCertificatesAreBelieved: over two months, whatever two virt-apis serve is believed.
+func TestRotatedCertificatesAreBelieved(t *testing.T) {
 	s := newServings(t, true)
 	one, two := s.add(), s.add()
 	issuers := map[string]bool{}
@@ -194,8 +194,8 @@ func TestRotates(t *testing.T) {
 	}
 }
 
-// TestServiceNotWritable: virt-api serves its webhooks though it may not write an APIService.
-func TestServiceNotWritable(t *testing.T) {
+// TestWebhooksWorkWithoutRightOnAPIService: virt-api serves its webhooks though it may not write an APIService.
+func TestWebhooksWorkWithoutRightOnAPIService(t *testing.T) {
 	s := newServings(t, true)
 	c, forbidden := s.add(), errors.New("no right to write it")
 	c.APIServices = services{s, forbidden}
@@ -210,8 +210,8 @@ func TestServiceNotWritable(t *testing.T) {
 	s.believed(c)
 }
 
-// TestServiceOfAnother: an APIService of virt-api's name that leads to another server is left alone.
-func TestServiceOfAnother(t *testing.T) {
+// TestAPIServiceOfAnotherIsLeftAlone: an APIService of virt-api's name that leads to another server is left alone.
+func TestAPIServiceOfAnotherIsLeftAlone(t *testing.T) {
 	s := newServings(t, true)
 	s.service.object.Spec.Service.Name = "cdi-api"
 	step(t, s.add())
@@ -220,7 +220,7 @@ func TestServiceOfAnother(t *testing.T) {
 	}
 }
 
-func TestReady(t *testing.T) {
+func TestReadyOnlyWithAValidCertificate(t *testing.T) {
 	s := newServings(t, true)
 	serving := s.add()
 	if _, err := serving.GetCertificate(nil); err == nil || serving.Ready() == nil {
@@ -236,10 +236,10 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestClockWasAhead: a clock that was ahead, for a minute or for days, leaves
+// TestClockThatWasAheadLeavesNothingBad: a clock that was ahead, for a minute or for days, leaves
 // nothing behind that is refused once it is right again, and Ready tells until it
 // is repaired.
-func TestClockWasAhead(t *testing.T) {
+func TestClockThatWasAheadLeavesNothingBad(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, c := range map[string]struct{ ahead, lasts time.Duration }{
 		"two days, for a minute":        {2 * day, time.Minute},
@@ -291,9 +291,9 @@ func TestClockWasAhead(t *testing.T) {
 	}
 }
 
-// TestClocksDisagree: two virt-apis, of which one has a clock that is a year ahead,
+// TestServersWithDifferentClocksAgree: two virt-apis, of which one has a clock that is a year ahead,
 // do not undo each other's work in turn, and what the other one serves is believed.
-func TestClocksDisagree(t *testing.T) {
+func TestServersWithDifferentClocksAgree(t *testing.T) {
 	s := newServings(t, true)
 	one, two := s.add(), s.add()
 	ahead := clocktesting.NewFakePassiveClock(start)
@@ -311,8 +311,8 @@ func TestClocksDisagree(t *testing.T) {
 	}
 }
 
-// TestWithoutWebhooks: somebody took them away; what else is served goes on.
-func TestWithoutWebhooks(t *testing.T) {
+// TestServingGoesOnWithoutWebhooks: somebody took them away; what else is served goes on.
+func TestServingGoesOnWithoutWebhooks(t *testing.T) {
 	serving := newServings(t, false).add()
 	step(t, serving)
 	if err := serving.Ready(); err != nil {
@@ -320,8 +320,8 @@ func TestWithoutWebhooks(t *testing.T) {
 	}
 }
 
-// TestSecretEmptied: a new CA is told of, and signs, at once.
-func TestSecretEmptied(t *testing.T) {
+// TestEmptiedSecretGetsANewCA: a new CA is told of, and signs, at once.
+func TestEmptiedSecretGetsANewCA(t *testing.T) {
 	s := newServings(t, true)
 	serving := s.add()
 	step(t, serving)
@@ -341,8 +341,8 @@ func TestSecretEmptied(t *testing.T) {
 	}
 }
 
-// TestStale: of two that rotate at once, one must look again.
-func TestStale(t *testing.T) {
+// TestStaleRotationLooksAgain: of two that rotate at once, one must look again.
+func TestStaleRotationLooksAgain(t *testing.T) {
 	s := newServings(t, true)
 	one, two := s.add(), s.add()
 	two.CA = stale{s.secret, s.secret.Get()}

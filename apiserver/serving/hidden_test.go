@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestHidden: one webhook's path gets a secret, whose key virt-api knows. The secret is another each
+// TestEvictionWebhookPathIsSecret: one webhook's path gets a secret, whose key virt-api knows. The secret is another each
 // day, and comes back when the path is taken away.
-func TestHidden(t *testing.T) {
+func TestEvictionWebhookPathIsSecret(t *testing.T) {
 	s := newServings(t, true)
 	s.validating.object.Webhooks = []admissionregistrationv1.ValidatingWebhook{
 		{Name: "plain", ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Path: ptr.To("/plain")}}},

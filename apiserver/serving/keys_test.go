@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestKeys: for three weeks, in which the CA is replaced, whatever one virt-api signs another one knows minutes later, even if that one has
+// TestNewKeysOfOthersAreKnownInMinutes: for three weeks, in which the CA is replaced, whatever one virt-api signs another one knows minutes later, even if that one has
 // not seen the newest CA yet.
-func TestKeys(t *testing.T) {
+func TestNewKeysOfOthersAreKnownInMinutes(t *testing.T) {
 	s := newServings(t, false)
 	a, late := s.add(), s.add()
 	if _, _, err := a.Keys("p"); err == nil {

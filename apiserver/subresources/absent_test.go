@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAbsent: virt-api names what an endpoint of KubeVirt's would do, and asks RBAC nothing.
-func TestAbsent(t *testing.T) {
+// TestAbsentEndpointsOfKubeVirtAreNamed: virt-api names what an endpoint of KubeVirt's would do, and asks RBAC nothing.
+func TestAbsentEndpointsOfKubeVirtAreNamed(t *testing.T) {
 	s := serve(t)
 	for _, a := range absences() {
 		path := root + "/" + a.name
@@ -33,8 +33,8 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestUnknown: no other path is taken for an endpoint of KubeVirt's.
-func TestUnknown(t *testing.T) {
+// TestUnknownPathIsNoEndpoint: no other path is taken for an endpoint of KubeVirt's.
+func TestUnknownPathIsNoEndpoint(t *testing.T) {
 	s := serve(t)
 	for _, path := range []string{
 		root + "/memorydump", root + "/virtualmachines/memorydump", root + "/namespaces/ns/virtualmachines/memorydump", root + "/namespaces/ns/virtualmachines/vm/memorydump/",

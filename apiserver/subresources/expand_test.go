@@ -32,8 +32,8 @@ func one(_ context.Context, key types.NamespacedName, into choice.Object) error 
 	return nil
 }
 
-// TestExpand: what is answered about a VM that is sent along.
-func TestExpand(t *testing.T) {
+// TestExpandOfAVMThatIsSentAlong: what is answered about a VM that is sent along.
+func TestExpandOfAVMThatIsSentAlong(t *testing.T) {
 	const head, template = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: vm}\nspec:\n  runStrategy: Halted\n", "  template: {spec: {domain: {devices: {}}}}\n"
 	const small = "  instancetype: {name: small, kind: virtualmachineinstancetype}\n"
 	for name, c := range map[string]struct{ text, want string }{
@@ -70,9 +70,9 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// TestExpandReads: of what a user names, nothing is read that they may not read
+// TestExpandReadsOnlyWhatTheUserMay: of what a user names, nothing is read that they may not read
 // themselves.
-func TestExpandReads(t *testing.T) {
+func TestExpandReadsOnlyWhatTheUserMay(t *testing.T) {
 	s := serve(t)
 	cluster, err := newCluster(s.api, s.server.cluster.rights)
 	if err != nil {
@@ -109,8 +109,8 @@ func TestExpandReads(t *testing.T) {
 	}
 }
 
-// TestResourceOf: kinds that the cluster may lack are asked for by their resources.
-func TestResourceOf(t *testing.T) {
+// TestResourceOfKindsThatMayBeMissing: kinds that the cluster may lack are asked for by their resources.
+func TestResourceOfKindsThatMayBeMissing(t *testing.T) {
 	for kind, want := range map[schema.GroupVersionKind]string{
 		v1.DataVolumeGroupVersionKind:                                             "cdi.kubevirt.io/v1beta1, Resource=datavolumes",
 		v1.DataVolumeGroupVersionKind.GroupVersion().WithKind("DataSource"):       "cdi.kubevirt.io/v1beta1, Resource=datasources",
@@ -124,8 +124,8 @@ func TestResourceOf(t *testing.T) {
 	}
 }
 
-// TestNotExpanded: what is not the request's fault is no bad request.
-func TestNotExpanded(t *testing.T) {
+// TestFailedExpandIsNoBadRequest: what is not the request's fault is no bad request.
+func TestFailedExpandIsNoBadRequest(t *testing.T) {
 	s := serve(t)
 	s.allowed = "expand-vm-spec"
 	const path, body = root + "/namespaces/ns/expand-vm-spec", `{"spec":{"instancetype":{"kind":"%s","name":"small"},"template":{"spec":{"domain":{"devices":{}}}}}}`

@@ -32,9 +32,9 @@ func echo(t *testing.T, own string) (port string, ended <-chan struct{}) {
 	return port, done
 }
 
-// TestGone: a client that is gone without a word, whether anything is on its way
+// TestClientGoneWithoutAWordIsLetGo: a client that is gone without a word, whether anything is on its way
 // to it or not, is let go; one that is silent and there is not.
-func TestGone(t *testing.T) {
+func TestClientGoneWithoutAWordIsLetGo(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent  int
 		reads bool

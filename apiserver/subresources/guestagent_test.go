@@ -12,8 +12,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestAskable: codes and words of KubeVirt's, for what needs a guest agent.
-func TestAskable(t *testing.T) {
+// TestGuestAgentErrorsAreKubeVirts: codes and words of KubeVirt's, for what needs a guest agent.
+func TestGuestAgentErrorsAreKubeVirts(t *testing.T) {
 	with := func(phase v1.VirtualMachineInstancePhase, conditions ...v1.ConditionType) *v1.VirtualMachineInstance {
 		vmi := instanceIn(phase)
 		for _, c := range conditions {
@@ -53,8 +53,8 @@ func TestAskable(t *testing.T) {
 	}
 }
 
-// TestFreezeBodies: the time is optional, and is one.
-func TestFreezeBodies(t *testing.T) {
+// TestFreezeTimeIsOptional: the time is optional, and is one.
+func TestFreezeTimeIsOptional(t *testing.T) {
 	s := serve(t)
 	s.allowed = "virtualmachineinstances/freeze"
 	path := root + "/namespaces/ns/virtualmachineinstances/vm/freeze"

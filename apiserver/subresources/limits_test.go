@@ -16,8 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestLimits: no user has all that a namespace may, no two namespaces all there is.
-func TestLimits(t *testing.T) {
+// TestLimitsOfUsersAndNamespaces: no user has all that a namespace may, no two namespaces all there is.
+func TestLimitsOfUsersAndNamespaces(t *testing.T) {
 	l := newLimits()
 	for _, k := range []*callers.Kind{&l.calls, &l.queries, &l.screenshots, &l.forwards, &l.consoles} {
 		if k.Users.Share >= k.Namespaces.Share || 2*k.Namespaces.Share >= k.Namespaces.Size {
@@ -29,9 +29,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestOneTenantsStreams: whoever has as many ports forwarded as may be keeps nobody
+// TestOneTenantsStreamsLeaveRoomForOthers: whoever has as many ports forwarded as may be keeps nobody
 // from a console, and no other namespace from a port.
-func TestOneTenantsStreams(t *testing.T) {
+func TestOneTenantsStreamsLeaveRoomForOthers(t *testing.T) {
 	s := serve(t)
 	s.server.limits.forwards = callers.NewKind("forwarded ports", 12, 5, 3)
 	s.ip = ownAddress(t)
@@ -90,9 +90,9 @@ func TestOneTenantsStreams(t *testing.T) {
 	}
 }
 
-// TestCallsBounded: every row of the table is of a kind, a namespace's calls of
+// TestCallsOfANamespaceAreBounded: every row of the table is of a kind, a namespace's calls of
 // which are bounded, and those of others go on.
-func TestCallsBounded(t *testing.T) {
+func TestCallsOfANamespaceAreBounded(t *testing.T) {
 	s := serve(t)
 	l := s.server.limits
 	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
@@ -134,9 +134,9 @@ func TestCallsBounded(t *testing.T) {
 	}
 }
 
-// TestHeadsOfUsers: what clients write into the heads of their requests is not kept
+// TestRequestHeadsAreNotKeptByStreams: what clients write into the heads of their requests is not kept
 // for as long as their streams last.
-func TestHeadsOfUsers(t *testing.T) {
+func TestRequestHeadsAreNotKeptByStreams(t *testing.T) {
 	s := serve(t)
 	s.ip, s.allowed = ownAddress(t), "virtualmachineinstances/portforward"
 	heap := func() uint64 {

@@ -10,8 +10,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestMigrate: virtctl migrate makes a migration of the VM's guest.
-func TestMigrate(t *testing.T) {
+// TestMigrateMakesAMigration: virtctl migrate makes a migration of the VM's guest.
+func TestMigrateMakesAMigration(t *testing.T) {
 	s := serve(t)
 	s.allowed = "virtualmachines/migrate"
 	const path = root + "/namespaces/ns/virtualmachines/vm/migrate"
@@ -43,8 +43,8 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestNotNow: only a guest that runs, can move, and does not move yet is migrated.
-func TestNotNow(t *testing.T) {
+// TestMigrateRefusesGuestThatCannotMove: only a guest that runs, can move, and does not move yet is migrated.
+func TestMigrateRefusesGuestThatCannotMove(t *testing.T) {
 	for says, change := range map[string]func(*v1.VirtualMachineInstance){
 		"":                   func(*v1.VirtualMachineInstance) {},
 		"VM is not running":  func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled },

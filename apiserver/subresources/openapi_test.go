@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestOpenAPI: every endpoint is in both documents, under an operation of its own,
+// TestOpenAPIHasEveryEndpoint: every endpoint is in both documents, under an operation of its own,
 // and all parameters of a path are declared.
-func TestOpenAPI(t *testing.T) {
+func TestOpenAPIHasEveryEndpoint(t *testing.T) {
 	table := append(Table(), Upload())
 	s := &Server{table: table}
 	for _, path := range []string{openAPI2, openAPI3Group} {

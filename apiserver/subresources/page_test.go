@@ -10,9 +10,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/web"
 )
 
-// TestPage: the page is served to whom RBAC lets get it, and to the API server only; there
+// TestPageIsServedToWhomRBACAllows: the page is served to whom RBAC lets get it, and to the API server only; there
 // is nothing else at its path.
-func TestPage(t *testing.T) {
+func TestPageIsServedToWhomRBACAllows(t *testing.T) {
 	s := serve(t)
 	const folder = root + "/ui"
 	s.allowed = "ui"
@@ -47,8 +47,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestOwnPage: programs, and the page itself, open websockets; pages of other sites do not.
-func TestOwnPage(t *testing.T) {
+// TestOnlyTheOwnPageOpensWebsockets: programs, and the page itself, open websockets; pages of other sites do not.
+func TestOnlyTheOwnPageOpensWebsockets(t *testing.T) {
 	for name, c := range map[string]struct {
 		origin, cookie string
 		admitted       bool

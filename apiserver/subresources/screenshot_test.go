@@ -14,9 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestPicture: a PNG goes through whole; what is none is an error, and one that
+// TestCutScreenshotIsNoPicture: a PNG goes through whole; what is none is an error, and one that
 // is cut is never taken for a picture.
-func TestPicture(t *testing.T) {
+func TestCutScreenshotIsNoPicture(t *testing.T) {
 	var whole bytes.Buffer
 	if err := png.Encode(&whole, image.NewGray(image.Rect(0, 0, 300, 200))); err != nil {
 		t.Fatal(err)
@@ -72,8 +72,8 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// TestScreenshotOfOthers: other sites' pages do not move the guest's pointer.
-func TestScreenshotOfOthers(t *testing.T) {
+// TestOtherSitesDoNotMoveThePointer: other sites' pages do not move the guest's pointer.
+func TestOtherSitesDoNotMoveThePointer(t *testing.T) {
 	s := serve(t)
 	for site, want := range map[string]bool{"cross-site": false, "same-site": false, "same-origin": true, "": true} {
 		r := httptest.NewRequest(http.MethodGet, "/?moveCursor=true", nil)

@@ -156,9 +156,9 @@ func (s *served) ask(proxied bool, user, method, path, body string) (int, metav1
 	return response.StatusCode, status
 }
 
-// TestAuthorized: for every row of the table, who may use that row may use no
+// TestEachEndpointNeedsItsOwnRight: for every row of the table, who may use that row may use no
 // other, and RBAC is asked about what is served (CVE-2026-6383).
-func TestAuthorized(t *testing.T) {
+func TestEachEndpointNeedsItsOwnRight(t *testing.T) {
 	s := serve(t)
 	path := func(e Endpoint) string {
 		p := e.Path("ns", "vm")
@@ -196,8 +196,8 @@ func TestAuthorized(t *testing.T) {
 	}
 }
 
-// TestDocuments: what everybody may read, and nothing else.
-func TestDocuments(t *testing.T) {
+// TestDocumentsThatEverybodyMayRead: what everybody may read, and nothing else.
+func TestDocumentsThatEverybodyMayRead(t *testing.T) {
 	s := serve(t)
 	for _, path := range []string{"/apis", "/apis/" + Group, root, root + "/version", root + "/healthz", olderRoot, olderRoot + "/version", "/openapi/v2", "/openapi/v3", openAPI3Group} {
 		if code, _ := s.ask(false, "", http.MethodGet, path, ""); code != http.StatusOK {
@@ -211,8 +211,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestOlderVersion: a request in the older version is authorized and answered as in the present one.
-func TestOlderVersion(t *testing.T) {
+// TestOlderVersionIsAnsweredAlike: a request in the older version is authorized and answered as in the present one.
+func TestOlderVersionIsAnsweredAlike(t *testing.T) {
 	s := serve(t)
 	const path = olderRoot + "/namespaces/ns/virtualmachines/vm/stop"
 	if code, _ := s.ask(true, "ann", http.MethodPut, path, "{}"); code != http.StatusForbidden || len(s.patches) > 0 {
@@ -227,8 +227,8 @@ func TestOlderVersion(t *testing.T) {
 	}
 }
 
-// TestForcedStop: it needs nobody but the API server, and says so of nothing else.
-func TestForcedStop(t *testing.T) {
+// TestForcedStopNeedsOnlyTheAPIServer: it needs nobody but the API server, and says so of nothing else.
+func TestForcedStopNeedsOnlyTheAPIServer(t *testing.T) {
 	s := serve(t)
 	s.allowed = "virtualmachines/stop"
 	const path = root + "/namespaces/ns/virtualmachines/vm/stop"
@@ -252,9 +252,9 @@ func TestForcedStop(t *testing.T) {
 	}
 }
 
-// TestBodies: JSON and YAML are read, nonsense is not, and dry runs go on to the
+// TestBodiesOfJSONAndYAMLAreRead: JSON and YAML are read, nonsense is not, and dry runs go on to the
 // API server.
-func TestBodies(t *testing.T) {
+func TestBodiesOfJSONAndYAMLAreRead(t *testing.T) {
 	s := serve(t)
 	s.allowed = "virtualmachines/stop"
 	path := root + "/namespaces/ns/virtualmachines/vm/stop"
@@ -295,9 +295,9 @@ func (s *served) dialWith(header http.Header, path string) (*websocket.Conn, met
 	return conn, status, err
 }
 
-// TestForward: what is sent to a port comes back whole; a datagram is one
+// TestPortForwardCarriesDataWhole: what is sent to a port comes back whole; a datagram is one
 // message; addresses of this machine are not connected to.
-func TestForward(t *testing.T) {
+func TestPortForwardCarriesDataWhole(t *testing.T) {
 	s := serve(t)
 	s.allowed = "virtualmachineinstances/portforward"
 	s.ip = "127.0.0.1"
@@ -363,9 +363,9 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestGuestAddress: ports are forwarded to the interface on the cluster's pod network alone. Of a VMI
+// TestPortsAreForwardedToPodNetworkOnly: ports are forwarded to the interface on the cluster's pod network alone. Of a VMI
 // without any, all that its status has is what the guest's agent says.
-func TestGuestAddress(t *testing.T) {
+func TestPortsAreForwardedToPodNetworkOnly(t *testing.T) {
 	said := v1.NetworkInterfaceStatus{InterfaceName: "eth0", IP: "10.96.0.1", InfoSource: "guest-agent"}
 	for name, c := range map[string]struct {
 		spec   []v1.Interface

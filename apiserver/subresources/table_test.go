@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestRoute: every endpoint is found by its path, and by no other way to write
+// TestEachEndpointHasOneSpelling: every endpoint is found by its path, and by no other way to write
 // it; what is authorized is what is served.
-func TestRoute(t *testing.T) {
+func TestEachEndpointHasOneSpelling(t *testing.T) {
 	table := Table()
 	for _, e := range table {
 		path, want, name := e.Path("ns", "vm.1"), "", "vm.1"
@@ -45,8 +45,8 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-// TestTable: no path leads to two rows, and every row is served.
-func TestTable(t *testing.T) {
+// TestNoPathLeadsToTwoEndpoints: no path leads to two rows, and every row is served.
+func TestNoPathLeadsToTwoEndpoints(t *testing.T) {
 	seen := map[string]bool{}
 	for _, e := range Table() {
 		key := e.Method + " " + e.Resource + "/" + e.Subresource

@@ -57,8 +57,8 @@ func waiting(t *testing.T) http.HandlerFunc {
 	}
 }
 
-// TestUpload: it takes two rights to upload, and a page of another site has neither. Without uploads there is no such path.
-func TestUpload(t *testing.T) {
+// TestUploadNeedsTwoRights: it takes two rights to upload, and a page of another site has neither. Without uploads there is no such path.
+func TestUploadNeedsTwoRights(t *testing.T) {
 	api := httptest.NewServer(waiting(t))
 	defer api.Close()
 	config := &rest.Config{Host: api.URL}

@@ -70,9 +70,9 @@ func instanceIn(phase v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance
 
 const conflict = `409 Operation cannot be fulfilled on virtualmachine.kubevirt.io "a": `
 
-// TestVerbs: what KubeVirt makes of each verb, by run strategy and VMI
+// TestVerbsByRunStrategyAndVMI: what KubeVirt makes of each verb, by run strategy and VMI
 // (pkg/virt-api/rest/lifecycle.go).
-func TestVerbs(t *testing.T) {
+func TestVerbsByRunStrategyAndVMI(t *testing.T) {
 	type strategies = v1.VirtualMachineRunStrategy
 	start := func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
 		return said(started(vm, vmi, &v1.StartOptions{}))
@@ -182,8 +182,8 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestAttachable: virtctl tries again after 400, and after nothing else.
-func TestAttachable(t *testing.T) {
+// TestOnlyRetriableConsoleErrorsAre400: virtctl tries again after 400, and after nothing else.
+func TestOnlyRetriableConsoleErrorsAre400(t *testing.T) {
 	none := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Devices.AutoattachSerialConsole, vmi.Spec.Domain.Devices.AutoattachGraphicsDevice = ptr.To(false), ptr.To(false)
 	}
@@ -214,9 +214,9 @@ func TestAttachable(t *testing.T) {
 	}
 }
 
-// TestPauseWithLivenessProbe: a guest that the kubelet would kill while it is
+// TestPauseIsRefusedWithLivenessProbe: a guest that the kubelet would kill while it is
 // paused is not paused.
-func TestPauseWithLivenessProbe(t *testing.T) {
+func TestPauseIsRefusedWithLivenessProbe(t *testing.T) {
 	for name, tt := range map[string]struct {
 		probe *v1.Probe
 		code  int32

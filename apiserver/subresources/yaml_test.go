@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestAsJSON(t *testing.T) {
+func TestYAMLBodyBecomesJSON(t *testing.T) {
 	for name, c := range map[string]struct{ text, want, refused string }{
 		"JSON":                     {` {"a": 1}`, ` {"a": 1}`, ""},
 		"JSON with words":          {`{"a": "&x", "b": "*x"}`, `{"a": "&x", "b": "*x"}`, ""},
@@ -33,8 +33,8 @@ func TestAsJSON(t *testing.T) {
 	}
 }
 
-// TestYAMLTakes: no body of YAML takes much memory.
-func TestYAMLTakes(t *testing.T) {
+// TestYAMLBodyTakesLittleMemory: no body of YAML takes much memory.
+func TestYAMLBodyTakesLittleMemory(t *testing.T) {
 	bomb := "a: &a " + strings.Repeat("x", maxYAML/2) + "\nb: [" + strings.Repeat("*a,", maxYAML/8) + "]\n"
 	for name, text := range map[string]string{
 		"aliases": bomb, "maps": "[" + strings.Repeat("{a},", maxYAML/4-2) + "]", "lists": "[" + strings.Repeat("[],", maxYAML/3-2) + "]",

@@ -215,8 +215,8 @@ func refused(code int, text string) string {
 	return fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s", code, len(text), text)
 }
 
-// TestRequests: who may create UploadTokenRequests gets a token for a claim that waits for an image.
-func TestRequests(t *testing.T) {
+// TestTokenIsForAClaimThatWaits: who may create UploadTokenRequests gets a token for a claim that waits for an image.
+func TestTokenIsForAClaimThatWaits(t *testing.T) {
 	const good = `{"kind":"UploadTokenRequest","apiVersion":"upload.cdi.kubevirt.io/v1beta1","metadata":{"name":"token-for-virtctl"},"spec":{"pvcName":"disk"},"status":{"token":"forged"}}`
 	for name, c := range map[string]struct {
 		user, body string
@@ -274,8 +274,8 @@ func asking(uid string) func(*world) {
 	}
 }
 
-// TestPaths: the group has one resource, and there is nothing else below it.
-func TestPaths(t *testing.T) {
+// TestGroupHasOneResource: the group has one resource, and there is nothing else below it.
+func TestGroupHasOneResource(t *testing.T) {
 	b := newBench(t, nil)
 	get := func(method, path string) (int, string) {
 		request, err := http.NewRequest(method, b.url+path, nil)
@@ -303,8 +303,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestWhoMaySend: only who has a good token reaches an importer.
-func TestWhoMaySend(t *testing.T) {
+// TestOnlyAGoodTokenReachesAnImporter: only who has a good token reaches an importer.
+func TestOnlyAGoodTokenReachesAnImporter(t *testing.T) {
 	until := callerstest.Now.Add(tokenLife).Unix()
 	for name, c := range map[string]struct {
 		token  string
@@ -340,8 +340,8 @@ func TestWhoMaySend(t *testing.T) {
 	}
 }
 
-// TestSends: the importer gets the image, and nothing else of the client's.
-func TestSends(t *testing.T) {
+// TestImporterGetsTheImageAlone: the importer gets the image, and nothing else of the client's.
+func TestImporterGetsTheImageAlone(t *testing.T) {
 	i := &takes{}
 	b := newBench(t, i.play)
 	image := strings.Repeat("0123456789abcdef", 100<<10)
@@ -383,9 +383,9 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestRefused: an importer, or whatever is in its place, ends an upload at any time with a reason, of which little is
+// TestImporterMayEndAnUploadWithAReason: an importer, or whatever is in its place, ends an upload at any time with a reason, of which little is
 // passed on.
-func TestRefused(t *testing.T) {
+func TestImporterMayEndAnUploadWithAReason(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer string
 		code   int
@@ -431,8 +431,8 @@ func (b *bench) idle() {
 	}
 }
 
-// TestCuts: whoever stops, the other side is let go, and the importer does not take a part for the whole.
-func TestCuts(t *testing.T) {
+// TestStoppedUploadIsNotTakenForTheWhole: whoever stops, the other side is let go, and the importer does not take a part for the whole.
+func TestStoppedUploadIsNotTakenForTheWhole(t *testing.T) {
 	begin := func(b *bench, head string) net.Conn {
 		conn, err := b.direct.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "")
 		if err != nil {
@@ -501,8 +501,8 @@ func TestCuts(t *testing.T) {
 	})
 }
 
-// TestPlaces: a namespace has few images on their way, and cannot take the places of others.
-func TestPlaces(t *testing.T) {
+// TestUploadPlacesAreSharedAmongNamespaces: a namespace has few images on their way, and cannot take the places of others.
+func TestUploadPlacesAreSharedAmongNamespaces(t *testing.T) {
 	hold := make(chan struct{})
 	b := newBench(t, func(conn net.Conn) {
 		request, err := http.ReadRequest(bufio.NewReader(conn))
@@ -565,8 +565,8 @@ func TestPlaces(t *testing.T) {
 	b.idle()
 }
 
-// TestServeNone: where virt-api takes no uploads, the group can be discovered, and has nothing.
-func TestServeNone(t *testing.T) {
+// TestGroupIsEmptyWithoutUploads: where virt-api takes no uploads, the group can be discovered, and has nothing.
+func TestGroupIsEmptyWithoutUploads(t *testing.T) {
 	for path, want := range map[string]int{root: http.StatusOK, root + "/": http.StatusOK, root + "/namespaces/ns/uploadtokenrequests": http.StatusNotFound, imagePaths[0]: http.StatusNotFound} {
 		recorder := httptest.NewRecorder()
 		ServeNone(recorder, httptest.NewRequest(http.MethodGet, path, nil))

@@ -93,9 +93,9 @@ func binary(t *testing.T, client *websocket.Conn, message []byte) {
 	}
 }
 
-// TestStream: a client that keeps to the window sends an image of many windows, in messages of any size, and the importer
+// TestStreamedImageArrivesWhole: a client that keeps to the window sends an image of many windows, in messages of any size, and the importer
 // gets the image.
-func TestStream(t *testing.T) {
+func TestStreamedImageArrivesWhole(t *testing.T) {
 	i := &takes{}
 	b := newBench(t, i.play)
 	image := bytes.Repeat([]byte("0123456789abcdefg"), 3*window/10)
@@ -124,9 +124,9 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamRights: who may not upload, or what waits for no image, is refused before there is a stream, in an answer that the page
+// TestStreamWithoutTheRightIsRefused: who may not upload, or what waits for no image, is refused before there is a stream, in an answer that the page
 // can ask for.
-func TestStreamRights(t *testing.T) {
+func TestStreamWithoutTheRightIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		user, path string
 		change     func(*world)
@@ -156,8 +156,8 @@ func TestStreamRights(t *testing.T) {
 	}
 }
 
-// TestStreamRefused: an importer, or whatever is in its place, ends a stream at any time, and the client reads why.
-func TestStreamRefused(t *testing.T) {
+// TestImporterMayEndAStreamWithAReason: an importer, or whatever is in its place, ends a stream at any time, and the client reads why.
+func TestImporterMayEndAStreamWithAReason(t *testing.T) {
 	for name, c := range map[string]struct{ answer, says string }{
 		"a reason":         {refused(413, "the image is 2 GiB, and the disk 1 GiB"), "the importer refuses the image: the image is 2 GiB"},
 		"escape sequences": {refused(400, "a\x1b[31mb\r\nc\xff"), "a[31mb c"},
@@ -180,8 +180,8 @@ func TestStreamRefused(t *testing.T) {
 	}
 }
 
-// TestStreamCuts: a client that breaks the rules is cut, and no importer takes a part of its image for the whole.
-func TestStreamCuts(t *testing.T) {
+// TestStreamThatBreaksTheRulesIsCut: a client that breaks the rules is cut, and no importer takes a part of its image for the whole.
+func TestStreamThatBreaksTheRulesIsCut(t *testing.T) {
 	for name, c := range map[string]struct {
 		size int
 		act  func(*testing.T, *websocket.Conn)
@@ -253,8 +253,8 @@ func (b *bench) eventually(what string, is func() bool) {
 	}
 }
 
-// TestStreamHeldBack: while an importer takes nothing, nothing more is taken from the client; then the stream ends.
-func TestStreamHeldBack(t *testing.T) {
+// TestStreamWaitsForTheImporter: while an importer takes nothing, nothing more is taken from the client; then the stream ends.
+func TestStreamWaitsForTheImporter(t *testing.T) {
 	hold := make(chan struct{})
 	defer close(hold)
 	b := newBench(t, func(net.Conn) { <-hold })
@@ -275,8 +275,8 @@ func TestStreamHeldBack(t *testing.T) {
 	b.idle()
 }
 
-// TestStreamUnread: a client that reads no words, on a connection without buffers, does not hold its place.
-func TestStreamUnread(t *testing.T) {
+// TestStreamThatReadsNoWordsLosesItsPlace: a client that reads no words, on a connection without buffers, does not hold its place.
+func TestStreamThatReadsNoWordsLosesItsPlace(t *testing.T) {
 	i := &takes{}
 	b := newBench(t, i.play)
 	ours, theirs := net.Pipe()
@@ -318,9 +318,9 @@ func (l *one) Accept() (net.Conn, error) {
 func (l *one) Close() error   { close(l.closed); return nil }
 func (l *one) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestStreamPlaces: streams and other uploads share the places, and who gets none, or has to give its place to another namespace, is
+// TestStreamsAndUploadsShareThePlaces: streams and other uploads share the places, and who gets none, or has to give its place to another namespace, is
 // told so.
-func TestStreamPlaces(t *testing.T) {
+func TestStreamsAndUploadsShareThePlaces(t *testing.T) {
 	b := newBench(t, func(conn net.Conn) { io.Copy(io.Discard, conn) })
 	b.places.Size = maxNamespaceImages + 1
 	var first []*websocket.Conn
@@ -361,8 +361,8 @@ func TestStreamPlaces(t *testing.T) {
 	}
 }
 
-// TestEndsOnce: who reads on after an upload is over sets a deadline of its own, which no late end takes away.
-func TestEndsOnce(t *testing.T) {
+// TestLateEndKeepsAReadersDeadline: who reads on after an upload is over sets a deadline of its own, which no late end takes away.
+func TestLateEndKeepsAReadersDeadline(t *testing.T) {
 	set := 0
 	image := &body{deadline: func(time.Time) error { set++; return nil }}
 	image.end()

@@ -21,7 +21,7 @@ func signed(t *testing.T, k Keys, g grant) string {
 	return token
 }
 
-func TestTokens(t *testing.T) {
+func TestOnlyAValidTokenIsGood(t *testing.T) {
 	good := signed(t, keys, granted)
 	payload, signature, _ := strings.Cut(good, ".")
 	other := granted

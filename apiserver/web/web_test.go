@@ -27,9 +27,9 @@ func ask(f Files, method, name string, header http.Header) *http.Response {
 	return w.Result()
 }
 
-// TestServe: every file with its type and with all that is to hold of it in a browser;
+// TestFilesHaveTheirTypesAndHeaders: every file with its type and with all that is to hold of it in a browser;
 // nothing is sent twice that has not changed.
-func TestServe(t *testing.T) {
+func TestFilesHaveTheirTypesAndHeaders(t *testing.T) {
 	f := files(t)
 	for name := range f {
 		got := ask(f, http.MethodGet, name, http.Header{})
@@ -59,8 +59,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestPolicy: scripts are files, and nothing comes from elsewhere.
-func TestPolicy(t *testing.T) {
+// TestContentSecurityPolicyIsStrict: scripts are files, and nothing comes from elsewhere.
+func TestContentSecurityPolicyIsStrict(t *testing.T) {
 	for _, directive := range strings.Split(policy, ";") {
 		words := strings.Fields(directive)
 		for _, source := range words[1:] {
@@ -84,9 +84,9 @@ var (
 	absolute  = regexp.MustCompile(`https?://`)
 )
 
-// TestPage: what the page refers to is there, beside it; no script of ours makes HTML out
+// TestPageRefersOnlyToItsOwnFiles: what the page refers to is there, beside it; no script of ours makes HTML out
 // of text, and none is in line.
-func TestPage(t *testing.T) {
+func TestPageRefersOnlyToItsOwnFiles(t *testing.T) {
 	f := files(t)
 	err := fs.WalkDir(folders, "page", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestArch: --arch is the architecture of guests that name neither one nor a machine type, for each command.
-func TestArch(t *testing.T) {
+// TestArchFlagOfEachCommand: --arch is the architecture of guests that name neither one nor a machine type, for each command.
+func TestArchFlagOfEachCommand(t *testing.T) {
 	const head = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: some}\nspec:\n"
 	const rest = "  domain: {memory: {guest: 64Mi}, devices: {autoattachPodInterface: false}}\n"
 	for name, c := range map[string]struct{ manifest, want string }{

@@ -31,8 +31,8 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// TestCheck: errors are lines, and the exit code; warnings are lines alone.
-func TestCheck(t *testing.T) {
+// TestCheckErrorsAreLinesAndAnExitCode: errors are lines, and the exit code; warnings are lines alone.
+func TestCheckErrorsAreLinesAndAnExitCode(t *testing.T) {
 	good := "# VirtualMachine default/a\n-S\n-machine q35\n"
 	for name, c := range map[string]struct {
 		args []string
@@ -67,8 +67,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckGoesOn: an invalid manifest does not end the check of the others, and the error names each that is invalid.
-func TestCheckGoesOn(t *testing.T) {
+// TestCheckGoesOnAfterAnInvalidManifest: an invalid manifest does not end the check of the others, and the error names each that is invalid.
+func TestCheckGoesOnAfterAnInvalidManifest(t *testing.T) {
 	const vmi = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: %s}\nspec: {domain: {resources: {requests: {memory: 64Mi}}, devices: {disks: [{name: d, disk: {}}]}}}\n"
 	bad := file(t, "bad.yaml", fmt.Sprintf(vmi, "one")+"---\n"+fmt.Sprintf(vmi, "two"))
 	s := runCommand(t, "-m much", "check", "-f", bad, "-f", "../../config/samples/vmi-tiny.yaml", "--schema", "7.2", "--host", "tcg-11.1.3", "--args", "/no/such/file", "--args", "-")
@@ -82,8 +82,8 @@ func TestCheckGoesOn(t *testing.T) {
 	}
 }
 
-// TestCheckWarns: the QEMU of an architecture without a schema is a warning.
-func TestCheckWarns(t *testing.T) {
+// TestCheckWarnsOfArchWithoutSchema: the QEMU of an architecture without a schema is a warning.
+func TestCheckWarnsOfArchWithoutSchema(t *testing.T) {
 	s := runCommand(t, "qemu-system-riscv64 -S", "check", "--args", "-")
 	if s.code != 0 || !strings.HasPrefix(s.out, "-: qemu-system-riscv64: warning: ") {
 		t.Errorf("%+v", s)
@@ -93,8 +93,8 @@ func TestCheckWarns(t *testing.T) {
 	}
 }
 
-// TestSchemaShows: --list has a line for each release, and show one for each property.
-func TestSchemaShows(t *testing.T) {
+// TestSchemaListAndShow: --list has a line for each release, and show one for each property.
+func TestSchemaListAndShow(t *testing.T) {
 	s := runCommand(t, "", "schema", "--list")
 	if s.code != 0 || strings.Count(s.out, "\n") != 1+len(schema.Releases())*len(schema.Architectures()) || !strings.Contains(s.out, "\n7.2      7.2.") {
 		t.Errorf("%+v", s)
@@ -107,9 +107,9 @@ func TestSchemaShows(t *testing.T) {
 	}
 }
 
-// TestCaptured: the embedded schemas are what the QEMUs of this machine and of the launcher's image say. The image has no
+// TestEmbeddedSchemasAreWhatQEMUSays: the embedded schemas are what the QEMUs of this machine and of the launcher's image say. The image has no
 // modules but three; what they bring is passed over.
-func TestCaptured(t *testing.T) {
+func TestEmbeddedSchemasAreWhatQEMUSays(t *testing.T) {
 	host, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
 		t.Fatalf("%v: install Debian's qemu-system-x86 (make packages)", err)
@@ -150,8 +150,8 @@ func TestCaptured(t *testing.T) {
 	}
 }
 
-// TestCaptureEnds: a QEMU that does not answer is ended, and one that ends at once is an error with what it said.
-func TestCaptureEnds(t *testing.T) {
+// TestCaptureOfSilentQEMUEnds: a QEMU that does not answer is ended, and one that ends at once is an error with what it said.
+func TestCaptureOfSilentQEMUEnds(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
 		"silent":         {"[ \"$1\" = -help ] || exec sleep 60", "start "},
 		"silent at once": {"exec sleep 60", "-help"},

@@ -48,9 +48,9 @@ const seen = `for d in /sys/block/vd? /sys/block/sd? /sys/block/sr?; do n=${d##*
 	`*) dd if=/dev/urandom of=/tmp/x bs=4k count=16 2>/dev/null; dd if=/tmp/x of=/dev/$n bs=4k conv=fsync 2>/dev/null && echo 3 >/proc/sys/vm/drop_caches && ` +
 	`dd if=/dev/$n bs=4k count=16 2>/dev/null | cmp - /tmp/x && echo written;; esac; done; echo END $(ls /sys/bus/pci/devices/0000:00:06.0/virtio*/block)`
 
-// TestRunDisks: a real guest finds a disk on each bus by its serial number, with the sizes of blocks that the disk is to have, and
+// TestRunWithADiskOnEachBus: a real guest finds a disk on each bus by its serial number, with the sizes of blocks that the disk is to have, and
 // reads and writes on all of them, whatever thread serves them. A CD-ROM drive is on each bus that can have one.
-func TestRunDisks(t *testing.T) {
+func TestRunWithADiskOnEachBus(t *testing.T) {
 	t.Parallel()
 	image, err := filepath.Abs("../../_output/images/tiny-container-disk.tar") // with the drivers of all buses
 	if err == nil {

@@ -20,8 +20,8 @@ var explained = []struct{ golden, command string }{
 	{"web-disk", "explain -f web.yaml -f sizes.yaml disks[scratch]"},
 }
 
-// TestExplain: what a person reads.
-func TestExplain(t *testing.T) {
+// TestExplainText: what a person reads.
+func TestExplainText(t *testing.T) {
 	for _, c := range explained {
 		var s said
 		t.Run(c.golden, func(t *testing.T) {
@@ -34,8 +34,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestExplainDocs: the page shows what the command prints.
-func TestExplainDocs(t *testing.T) {
+// TestExplainPageIsUpToDate: the page shows what the command prints.
+func TestExplainPageIsUpToDate(t *testing.T) {
 	page, err := os.ReadFile("../../docs/qemuargs.md")
 	if err != nil {
 		t.Fatal(err)

@@ -42,8 +42,8 @@ func TestRenderSamples(t *testing.T) {
 const vm = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: vm, uid: 5d307ca9-b3ef-428c-8861-06e72d69f223}\n" +
 	"spec: {running: false, template: {metadata: {creationTimestamp: null, labels: {a: b}}, spec: {domain: {memory: {guest: 64Mi}}}}}\n"
 
-// TestRenderMachine: a VM is rendered as the VMI that it is started as.
-func TestRenderMachine(t *testing.T) {
+// TestRenderVMAsItsVMI: a VM is rendered as the VMI that it is started as.
+func TestRenderVMAsItsVMI(t *testing.T) {
 	s := runCommand(t, vm, "render")
 	for _, want := range []string{"guest=default_vm", "\n-uuid ", "5d307ca9-b3ef-428c-8861-06e72d69f223", "serial="} {
 		if s.code != 0 || !strings.Contains(s.out, want) {
@@ -52,8 +52,8 @@ func TestRenderMachine(t *testing.T) {
 	}
 }
 
-// TestRenderForms: --json and --machine print JSON, one value for each object.
-func TestRenderForms(t *testing.T) {
+// TestRenderAsJSON: --json and --machine print JSON, one value for each object.
+func TestRenderAsJSON(t *testing.T) {
 	var object rendered
 	s := runCommand(t, vm, "render", "--json")
 	if err := json.Unmarshal([]byte(s.out), &object); err != nil || object.Object != "VirtualMachine default/vm" || object.File != "-" || object.Args[0] != "-name" {
@@ -117,9 +117,9 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestGolden: a folder of 30 manifests is recorded; when one field of one of them changes, the
+// TestGoldenNamesTheChangedDevice: a folder of 30 manifests is recorded; when one field of one of them changes, the
 // difference is of that device alone.
-func TestGolden(t *testing.T) {
+func TestGoldenNamesTheChangedDevice(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
@@ -163,8 +163,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestDiff: two hosts differ by what the release of QEMU brings.
-func TestDiff(t *testing.T) {
+// TestDiffOfTwoHosts: two hosts differ by what the release of QEMU brings.
+func TestDiffOfTwoHosts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "vm.yaml")
 	if err := os.WriteFile(file, []byte(vm), 0o600); err != nil {
 		t.Fatal(err)
@@ -205,8 +205,8 @@ func TestGoldenFolders(t *testing.T) {
 	}
 }
 
-// TestRenderSeparators: a document may begin on the separator's line.
-func TestRenderSeparators(t *testing.T) {
+// TestRenderDocumentOnSeparatorLine: a document may begin on the separator's line.
+func TestRenderDocumentOnSeparatorLine(t *testing.T) {
 	other := strings.ReplaceAll(vm, "name: vm", "name: other")
 	for _, separator := range []string{"---\n", "--- # next\n", "--- !!map\n", "---\t\n"} {
 		if s := runCommand(t, vm+separator+other, "render"); s.code != 0 || strings.Count(s.out, "# VirtualMachine ") != 2 {
@@ -215,8 +215,8 @@ func TestRenderSeparators(t *testing.T) {
 	}
 }
 
-// TestMan: each command has a manual page, with its examples.
-func TestMan(t *testing.T) {
+// TestManualPagesHaveExamples: each command has a manual page, with its examples.
+func TestManualPagesHaveExamples(t *testing.T) {
 	dir := t.TempDir()
 	if s := runCommand(t, "", "man", dir); s.code != 0 {
 		t.Fatalf("exit code %d, %s", s.code, s.err)
@@ -235,8 +235,8 @@ func TestMan(t *testing.T) {
 	}
 }
 
-// TestPrintable: an error holds no characters that a terminal obeys.
-func TestPrintable(t *testing.T) {
+// TestErrorsAreMadePrintable: an error holds no characters that a terminal obeys.
+func TestErrorsAreMadePrintable(t *testing.T) {
 	if got, want := printable("a\x1b]0;b\x07\r\n\tü\u009b"), "a\ufffd]0;b\ufffd\ufffd\n\tü\ufffd"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

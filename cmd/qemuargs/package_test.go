@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestElsewhere: the program is built for other systems too, where run refuses.
-func TestElsewhere(t *testing.T) {
+// TestBuildsElsewhereWithoutRun: the program is built for other systems too, where run refuses.
+func TestBuildsElsewhereWithoutRun(t *testing.T) {
 	for _, system := range []string{"darwin", "windows"} {
 		build := exec.Command("go", "build", "-o", os.DevNull, ".")
 		build.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
@@ -22,9 +22,9 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestPackage: Debian's package holds a static program of at most 25 MB that works, its manual
+// TestDebianPackageIsStaticAndReproducible: Debian's package holds a static program of at most 25 MB that works, its manual
 // pages and completions; the same commit gives the same package.
-func TestPackage(t *testing.T) {
+func TestDebianPackageIsStaticAndReproducible(t *testing.T) {
 	const repo = "../.."
 	binary := filepath.Join(t.TempDir(), "qemuargs")
 	build := exec.Command("make", "-s", "-C", repo, "qemuargs", "BIN="+filepath.Dir(binary))

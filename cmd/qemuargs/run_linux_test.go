@@ -263,8 +263,8 @@ func TestRunSignals(t *testing.T) {
 	s.expectCode(local.CodeEnded)
 }
 
-// TestRunUnread: where nobody reads the console any more, the guest is turned off.
-func TestRunUnread(t *testing.T) {
+// TestRunEndsWhereNobodyReads: where nobody reads the console any more, the guest is turned off.
+func TestRunEndsWhereNobodyReads(t *testing.T) {
 	t.Parallel()
 	s := newStarted(t, sectorVM)
 	r, w, err := os.Pipe()
@@ -623,9 +623,9 @@ func TestRunWithoutOVMF(t *testing.T) {
 	s.notes.Expect("UEFI needs its firmware's files in " + filepath.Join(dir, "none") + " (Debian's package ovmf")
 }
 
-// TestRunTiny: an ordinary user's guest answers on a forwarded port, and goes down by the power
+// TestRunAsOrdinaryUser: an ordinary user's guest answers on a forwarded port, and goes down by the power
 // button.
-func TestRunTiny(t *testing.T) {
+func TestRunAsOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	image, err := filepath.Abs(tinyImage)
 	if err == nil {

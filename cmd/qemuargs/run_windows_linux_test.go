@@ -39,8 +39,8 @@ func (s *started) says(mark, command string) string {
 	return answer.FindStringSubmatch(s.out.String())[1]
 }
 
-// TestRunClock: the guest's clock is ahead of UTC by what the VMI says, after a reboot too.
-func TestRunClock(t *testing.T) {
+// TestRunWithTheVMIsTimeZone: the guest's clock is ahead of UTC by what the VMI says, after a reboot too.
+func TestRunWithTheVMIsTimeZone(t *testing.T) {
 	t.Parallel()
 	kathmandu := zone.Offset("Asia/Kathmandu", time.Now())
 	for name, c := range map[string]struct {
@@ -71,8 +71,8 @@ func TestRunClock(t *testing.T) {
 	}
 }
 
-// TestRunBoard: the guest sees the chassis, and has a window for PCI above 4 GiB unless the VMI takes it away.
-func TestRunBoard(t *testing.T) {
+// TestRunShowsChassisAndPCIWindow: the guest sees the chassis, and has a window for PCI above 4 GiB unless the VMI takes it away.
+func TestRunShowsChassisAndPCIWindow(t *testing.T) {
 	t.Parallel()
 	const windows = `grep -c '^[0-9a-f]\{9,\}-.*PCI Bus' /proc/iomem`
 	t.Run("plain", func(t *testing.T) {

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNames: the program does what the name says by which it is called, or else its first argument.
-func TestNames(t *testing.T) {
+// TestProgramActsByTheNameItIsCalledBy: the program does what the name says by which it is called, or else its first argument.
+func TestProgramActsByTheNameItIsCalledBy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args   []string // with the program's name
 		status int
@@ -43,8 +43,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestKVMCheck: virt-handler finds KVM's check in its own program.
-func TestKVMCheck(t *testing.T) {
+// TestKVMCheckIsInTheSameProgram: virt-handler finds KVM's check in its own program.
+func TestKVMCheckIsInTheSameProgram(t *testing.T) {
 	t.Setenv("TEST_PROGRAM", "exe") // as /proc/self/exe is called
 	if got := (kvmcheck.Checker{}).Run(t.Context()); got.Verdict == kvmcheck.Unknown || got.Reason == "" && got.Verdict != kvmcheck.Works {
 		t.Errorf("the check says %+v", got)

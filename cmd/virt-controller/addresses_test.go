@@ -2,7 +2,7 @@ package virtcontroller
 
 import "testing"
 
-func TestAddresses(t *testing.T) {
+func TestAddressListFlag(t *testing.T) {
 	for list, want := range map[string]string{"": "", "10.0.0.0/8": "10.0.0.0/8", " 10.1.2.3/8, fd00::1/64 ,": "10.0.0.0/8,fd00::/64"} {
 		var a addresses
 		if err := a.Set(list); err != nil || a.String() != want {

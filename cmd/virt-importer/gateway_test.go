@@ -38,8 +38,8 @@ func TestParseRoutes(t *testing.T) {
 	}
 }
 
-// TestGateways: the files are where the kernel has them.
-func TestGateways(t *testing.T) {
+// TestGatewayFilesAreThere: the files are where the kernel has them.
+func TestGatewayFilesAreThere(t *testing.T) {
 	if _, err := gateways(); err != nil {
 		t.Error(err)
 	}

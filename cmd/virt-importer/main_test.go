@@ -134,9 +134,9 @@ func image(t testing.TB) (file, raw []byte) {
 	return file, raw
 }
 
-// TestKilled: a process that is killed at ten points leaves nothing that the next could not go on with,
+// TestKilledImportGoesOn: a process that is killed at ten points leaves nothing that the next could not go on with,
 // and the percentage that virt-controller sees does not fall.
-func TestKilled(t *testing.T) {
+func TestKilledImportGoesOn(t *testing.T) {
 	t.Parallel()
 	file, raw := image(t)
 	server := webtest.Start(t, bytes.NewReader(file), int64(len(file)), webtest.Behaviour{ETag: `"1"`, Delay: 300 * time.Microsecond})
@@ -193,8 +193,8 @@ func checkDisk(t *testing.T, p *pod, raw []byte) {
 	}
 }
 
-// TestEnds: what the kubelet sees at the end.
-func TestEnds(t *testing.T) {
+// TestExitAndMessageOfAnImport: what the kubelet sees at the end.
+func TestExitAndMessageOfAnImport(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 3*mib)
 	for name, c := range map[string]struct {
@@ -238,8 +238,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestTerminated: SIGTERM ends an import soon, and the next goes on.
-func TestTerminated(t *testing.T) {
+// TestSIGTERMEndsAnImportSoon: SIGTERM ends an import soon, and the next goes on.
+func TestSIGTERMEndsAnImportSoon(t *testing.T) {
 	t.Parallel()
 	file, raw := image(t)
 	server := webtest.Start(t, bytes.NewReader(file), int64(len(file)), webtest.Behaviour{ETag: `"1"`, Delay: time.Millisecond})
@@ -278,7 +278,7 @@ func TestNodeAddresses(t *testing.T) {
 	}
 }
 
-func TestMessage(t *testing.T) {
+func TestMessageIsShortAndHasNoSecrets(t *testing.T) {
 	t.Parallel()
 	task := importer.Task{Source: importer.Source{HTTP: &importer.HTTP{URL: "https://u:p@host/x?y"}}}
 	if got := message(context.Background(), task, io.ErrUnexpectedEOF); got != "import https://host/x: unexpected EOF" {

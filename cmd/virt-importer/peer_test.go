@@ -66,9 +66,9 @@ func introduce(of, to *pod, address string) error {
 	return err
 }
 
-// TestClaim: one pod copies another's disk. Both are killed again and again, and each process has another
+// TestKilledCopyOfADiskGoesOn: one pod copies another's disk. Both are killed again and again, and each process has another
 // key. The percentage does not fall, and the disk is the same in the end.
-func TestClaim(t *testing.T) {
+func TestKilledCopyOfADiskGoesOn(t *testing.T) {
 	t.Parallel()
 	raw := make([]byte, 48*mib)
 	random := rand.NewChaCha8([32]byte{5})
@@ -132,8 +132,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestServeEnds: what the kubelet sees of a pod that cannot serve.
-func TestServeEnds(t *testing.T) {
+// TestExitOfAPodThatCannotServe: what the kubelet sees of a pod that cannot serve.
+func TestExitOfAPodThatCannotServe(t *testing.T) {
 	t.Parallel()
 	p, _ := servingPod(t, nil)
 	if err := errors.Join(os.Remove(p.path("disk/disk.img")), os.Symlink("/etc/passwd", p.path("disk/disk.img"))); err != nil {
@@ -149,9 +149,9 @@ func TestServeEnds(t *testing.T) {
 	}
 }
 
-// TestUpload: an image that is sent is on the disk when the process has ended, and its sender was answered.
+// TestUploadIsAnsweredWhenItIsOnTheDisk: an image that is sent is on the disk when the process has ended, and its sender was answered.
 // A process that is killed while the image comes begins anew.
-func TestUpload(t *testing.T) {
+func TestUploadIsAnsweredWhenItIsOnTheDisk(t *testing.T) {
 	t.Parallel()
 	file, raw := image(t)
 	pod := newPod(t, "")

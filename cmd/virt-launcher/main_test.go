@@ -152,7 +152,7 @@ func TestExitsWithTheGuest(t *testing.T) {
 	}
 }
 
-func TestSignals(t *testing.T) {
+func TestSignalsShutTheGuestDown(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(s.String(), func(t *testing.T) {
 			p := launch(t)
@@ -210,8 +210,8 @@ func TestTerminationMessageIsBounded(t *testing.T) {
 	}
 }
 
-// TestNoTerminationLog: outside of a pod there is none, and none is made.
-func TestNoTerminationLog(t *testing.T) {
+// TestNoTerminationLogIsMadeOutsideAPod: outside of a pod there is none, and none is made.
+func TestNoTerminationLogIsMadeOutsideAPod(t *testing.T) {
 	p := launch(t)
 	p.must(os.Remove(p.path("termination-log")), p.cmd.Process.Signal(syscall.SIGTERM))
 	launchertest.Receive(t, p.ended, "virt-launcher's end")
@@ -220,9 +220,9 @@ func TestNoTerminationLog(t *testing.T) {
 	}
 }
 
-// TestKilled: QEMU does not outlive its launcher, not even one that had no
+// TestQEMUDiesWithItsLauncher: QEMU does not outlive its launcher, not even one that had no
 // time to say goodbye.
-func TestKilled(t *testing.T) {
+func TestQEMUDiesWithItsLauncher(t *testing.T) {
 	p := launch(t)
 	running := p.boot()
 	// Readable once the process has exited, whoever its parent is by then.

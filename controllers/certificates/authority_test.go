@@ -103,7 +103,7 @@ func TestRotationOverAYear(t *testing.T) {
 	}
 }
 
-func TestRotateAfterALongNight(t *testing.T) {
+func TestExpiredOrKeylessCAIsReplaced(t *testing.T) {
 	as := rotated(t, nil, start)
 	later := start.Add(authority.Life + time.Hour)
 	next := rotated(t, as, later)
@@ -156,7 +156,7 @@ func mustSign(t *testing.T, as authority.CAs) []byte {
 	return text
 }
 
-func TestLife(t *testing.T) {
+func TestCertificateDoesNotOutliveItsCA(t *testing.T) {
 	as := rotated(t, nil, start)
 	key := newKey(t, elliptic.P256())
 	nearEnd := as[0].Certificate.NotAfter.Add(-time.Hour)
@@ -186,9 +186,9 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestPeers: of all pairs of certificate and expected role, only the right ones
+// TestOnlyTheExpectedRolePassesAHandshake: of all pairs of certificate and expected role, only the right ones
 // pass, in real handshakes; a certificate of another CA never does.
-func TestPeers(t *testing.T) {
+func TestOnlyTheExpectedRolePassesAHandshake(t *testing.T) {
 	as, others := rotated(t, nil, start), rotated(t, nil, start)
 	issue := func(as authority.CAs, r Role, node string) tls.Certificate {
 		key := newKey(t, elliptic.P256())

@@ -9,8 +9,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 )
 
-// TestOwnCertificate: virt-controller's is for scrapers, and nobody else takes it.
-func TestOwnCertificate(t *testing.T) {
+// TestControllersCertificateIsForScrapers: virt-controller's is for scrapers, and nobody else takes it.
+func TestControllersCertificateIsForScrapers(t *testing.T) {
 	as := rotated(t, nil, start)
 	held, err := issueOwn(as, start)
 	if err != nil {

@@ -115,7 +115,7 @@ func (c *cluster) file(csr *certificatesv1.CertificateSigningRequest) *certifica
 	return got
 }
 
-func TestDecisions(t *testing.T) {
+func TestWhichRequestsTheSignerApproves(t *testing.T) {
 	key := newKey(t, elliptic.P256())
 	text, err := newRequest(Client, "node-1", key)
 	if err != nil {
@@ -162,8 +162,8 @@ func (c *cluster) published() string {
 	return m.Data[BundleEntry]
 }
 
-// TestTwoSigners: both sign with the CA of the one that was first.
-func TestTwoSigners(t *testing.T) {
+// TestTwoSignersUseOneCA: both sign with the CA of the one that was first.
+func TestTwoSignersUseOneCA(t *testing.T) {
 	c := newCluster(t)
 	second := &Signer{Client: c.client, Live: c.client, Clock: c.clock, Log: logr.Discard()}
 	mine, err := c.authorities(t.Context())
@@ -198,9 +198,9 @@ func TestTwoSigners(t *testing.T) {
 	}
 }
 
-// TestCAFaults: nothing is signed while the CA cannot be kept, and the next try
+// TestNothingIsSignedWithoutAKeptCA: nothing is signed while the CA cannot be kept, and the next try
 // finds things as they are.
-func TestCAFaults(t *testing.T) {
+func TestNothingIsSignedWithoutAKeptCA(t *testing.T) {
 	c := newCluster(t)
 	away := error(apierrors.NewServiceUnavailable("away"))
 	c.fault.Store(&away)
@@ -284,9 +284,9 @@ func (s *served) await(what string, is func() bool) {
 
 func (s *served) ready() bool { return s.Ready(nil) == nil }
 
-// TestSource: it has certificates once there is a signer, and others long before
+// TestSourceRenewsCertificatesInTime: it has certificates once there is a signer, and others long before
 // those expire; an API server that is away changes nothing of what it holds.
-func TestSource(t *testing.T) { synctest.Test(t, testSource) }
+func TestSourceRenewsCertificatesInTime(t *testing.T) { synctest.Test(t, testSource) }
 
 func testSource(t *testing.T) {
 	c := newCluster(t)
@@ -484,8 +484,8 @@ type wrongClock struct {
 
 func (c *wrongClock) Now() time.Time { return c.FakeClock.Now().Add(time.Duration(c.ahead.Load())) }
 
-// TestSourceDenied: it says why, and asks again.
-func TestSourceDenied(t *testing.T) { synctest.Test(t, testSourceDenied) }
+// TestDeniedSourceSaysWhyAndAsksAgain: it says why, and asks again.
+func TestDeniedSourceSaysWhyAndAsksAgain(t *testing.T) { synctest.Test(t, testSourceDenied) }
 
 func testSourceDenied(t *testing.T) {
 	c := newCluster(t)

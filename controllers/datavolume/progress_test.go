@@ -28,7 +28,7 @@ func condition(kind, status, reason, message string) any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message}
 }
 
-func TestProgress(t *testing.T) {
+func TestProgressByPhaseOfADataVolume(t *testing.T) {
 	for want, volume := range map[string]*unstructured.Unstructured{
 		"done":                              volume("Succeeded", "100.0%"),
 		"waits: does not exist":             nil,

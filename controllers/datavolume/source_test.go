@@ -68,8 +68,8 @@ func machine(spec string) (*v1.VirtualMachine, *v1.DataVolumeTemplate) {
 	return vm, &vm.Spec.DataVolumeTemplates[0]
 }
 
-// TestSource: what a template clones, whether it may, and what the DataVolume says then.
-func TestSource(t *testing.T) {
+// TestWhatATemplateMayClone: what a template clones, whether it may, and what the DataVolume says then.
+func TestWhatATemplateMayClone(t *testing.T) {
 	sources := map[string]map[string]any{}
 	for name, spec := range map[string]string{
 		"home/mine":       `{"source":{"pvc":{"namespace":"secret","name":"disk"}}}`,
@@ -163,8 +163,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestMake: no template writes over what virt-controller says of a DataVolume.
-func TestMake(t *testing.T) {
+// TestTemplateCannotForgeOwnAnnotations: no template writes over what virt-controller says of a DataVolume.
+func TestTemplateCannotForgeOwnAnnotations(t *testing.T) {
 	vm, template := machine(`{"storage":{},"source":{"blank":{}}}`)
 	vm.Spec.Template.Spec.ServiceAccountName = "runner"
 	vm.Spec.Template.Spec.PriorityClassName = "high"
@@ -196,8 +196,8 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// TestInherit: a name and its kind are of one DataSource, the first that has the name.
-func TestInherit(t *testing.T) {
+// TestInferredNameAndKindAreOfOneSource: a name and its kind are of one DataSource, the first that has the name.
+func TestInferredNameAndKindAreOfOneSource(t *testing.T) {
 	const prefix = "instancetype.kubevirt.io/default-"
 	labels := map[string]string{}
 	inherit(labels, map[string]string{prefix + "instancetype": "small", prefix + "preference-kind": "VirtualMachinePreference", "other": "x"})

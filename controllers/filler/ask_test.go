@@ -45,7 +45,7 @@ func answer(body string) func(io.ReadWriter) {
 	}
 }
 
-func TestAsk(t *testing.T) {
+func TestAskImporterForProgress(t *testing.T) {
 	want := importer.Progress{Done: 3, Total: 7, Anew: 1, AnewReason: "changed"}
 	text, err := json.Marshal(want)
 	if err != nil {
@@ -56,8 +56,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAskBad: whatever is in the importer's place, the question ends with an error.
-func TestAskBad(t *testing.T) {
+// TestAskingABadImporterEndsInAnError: whatever is in the importer's place, the question ends with an error.
+func TestAskingABadImporterEndsInAnError(t *testing.T) {
 	endless := func(begin string) func(io.ReadWriter) {
 		return func(s io.ReadWriter) {
 			io.WriteString(s, begin)

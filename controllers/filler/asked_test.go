@@ -15,8 +15,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
 
-// TestAsks: a claim asks for an upload until it is filled, and only if nothing else fills it.
-func TestAsks(t *testing.T) {
+// TestClaimAsksForUploadUntilFilled: a claim asks for an upload until it is filled, and only if nothing else fills it.
+func TestClaimAsksForUploadUntilFilled(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*corev1.PersistentVolumeClaim)
 		want   bool
@@ -53,8 +53,8 @@ func askingClaim() *corev1.PersistentVolumeClaim {
 	return claim
 }
 
-// TestFills: a DataVolume writes to no claim but the one that it was made for.
-func TestFills(t *testing.T) {
+// TestDataVolumeFillsOnlyItsOwnClaim: a DataVolume writes to no claim but the one that it was made for.
+func TestDataVolumeFillsOnlyItsOwnClaim(t *testing.T) {
 	w := uploading(t)
 	w.claim = askingClaim()
 	w.volume = volumeFor(w.claim)
@@ -72,8 +72,8 @@ func TestFills(t *testing.T) {
 	}
 }
 
-// TestFillsNoWholeDisk: a DataVolume that names a claim writes to it only by an upload, and only if the claim is not filled.
-func TestFillsNoWholeDisk(t *testing.T) {
+// TestNamedClaimIsFilledOnlyByUpload: a DataVolume that names a claim writes to it only by an upload, and only if the claim is not filled.
+func TestNamedClaimIsFilledOnlyByUpload(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*world)
 		want   string
@@ -93,9 +93,9 @@ func TestFillsNoWholeDisk(t *testing.T) {
 	}
 }
 
-// TestFillsNoMore: when a claim is not the DataVolume's to fill any more, the importer pod goes, and the claim does not
+// TestFillingEndsWhenTheClaimIsAnothers: when a claim is not the DataVolume's to fill any more, the importer pod goes, and the claim does not
 // become the DataVolume's: the DataVolume goes with a claim, and would take this one along.
-func TestFillsNoMore(t *testing.T) {
+func TestFillingEndsWhenTheClaimIsAnothers(t *testing.T) {
 	w := uploading(t)
 	w.claim = askingClaim()
 	w.volume = volumeFor(w.claim)

@@ -33,7 +33,7 @@ func bound(v *cdi.DataVolume, capacity string) *corev1.PersistentVolumeClaim {
 	return claim
 }
 
-func TestSizes(t *testing.T) {
+func TestSizesOfClaimAndDisk(t *testing.T) {
 	const gi = 1 << 30
 	for _, c := range []struct {
 		spec, capacity string
@@ -60,8 +60,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestOverhead: a disk of any size has room in the claim that is made for it, and hardly more.
-func TestOverhead(t *testing.T) {
+// TestClaimHasRoomForItsDisk: a disk of any size has room in the claim that is made for it, and hardly more.
+func TestClaimHasRoomForItsDisk(t *testing.T) {
 	for disk := int64(mebibyte); disk < 1<<60; disk = disk*3 + mebibyte {
 		size := withOverhead(disk)
 		of := corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)}
@@ -72,7 +72,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-func TestClaim(t *testing.T) {
+func TestClaimOfADataVolume(t *testing.T) {
 	v := volume(t, blank)
 	v.Labels = map[string]string{"mine": "yes", v1.CreatedByLabel: "forged", cdi.ManagedByLabel: "helm"}
 	v.Annotations = map[string]string{"note": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}", cdi.PopulatedForAnnotation: "data"}

@@ -188,8 +188,8 @@ func TestDecideCopies(t *testing.T) {
 	}
 }
 
-// TestPauses: a source in use is looked at again after a pause that grows.
-func TestPauses(t *testing.T) {
+// TestPausesGrowWhileTheSourceIsInUse: a source in use is looked at again after a pause that grows.
+func TestPausesGrowWhileTheSourceIsInUse(t *testing.T) {
 	w := copying(t)
 	w.origin.user = "db-0"
 	last := time.Duration(0)
@@ -206,8 +206,8 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestWaitingCopy: who waits for a DataVolume reads what a copy waits for, and that it is no failure.
-func TestWaitingCopy(t *testing.T) {
+// TestWaitingCopyIsNoFailure: who waits for a DataVolume reads what a copy waits for, and that it is no failure.
+func TestWaitingCopyIsNoFailure(t *testing.T) {
 	for reason, failed := range map[string]bool{reasonCloneSourceInUse: false, reasonCloneWithoutSource: false, reasonSourceNotReady: false,
 		reasonCloneInvalid: true, reasonErrNotAuthorized: true} {
 		w := copying(t)
@@ -223,8 +223,8 @@ func TestWaitingCopy(t *testing.T) {
 	}
 }
 
-// TestShape: the new claim has room for the whole disk, in every pair of modes.
-func TestShape(t *testing.T) {
+// TestCopyHasRoomForTheWholeDisk: the new claim has room for the whole disk, in every pair of modes.
+func TestCopyHasRoomForTheWholeDisk(t *testing.T) {
 	const gi = 1 << 30
 	block := ptr.To(corev1.PersistentVolumeBlock)
 	for name, c := range map[string]struct {
@@ -259,8 +259,8 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// TestShapeHasRoom: a copy without a size, from a device into a file system, has room for the device.
-func TestShapeHasRoom(t *testing.T) {
+// TestCopyOfADeviceHasRoomInAFileSystem: a copy without a size, from a device into a file system, has room for the device.
+func TestCopyOfADeviceHasRoomInAFileSystem(t *testing.T) {
 	for _, bytes := range []int64{1 << 20, 64 << 20, 1 << 30, 1<<30 + 4096, 10<<30 + 512, 1e9, 5e9, 1e10, 123456789, 3 << 40, 1e12} {
 		v := volume(t, `{source: {pvc: {name: debian, namespace: golden}}, storage: {}}`)
 		for _, fromBlock := range []bool{true, false} {

@@ -226,8 +226,8 @@ func settled(t *testing.T, w world, s step) {
 	}
 }
 
-// TestRead: who waits for DataVolumes reads what is written.
-func TestRead(t *testing.T) {
+// TestStatusIsReadByWhoWaits: who waits for DataVolumes reads what is written.
+func TestStatusIsReadByWhoWaits(t *testing.T) {
 	w := usual(t)
 	w.pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: ended(1, "Error", "404 Not Found")}
 	w.volume.Status = decide(w).status
@@ -240,8 +240,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestPodsInARow: however often pods fail or vanish, the restarts count up by one each time.
-func TestPodsInARow(t *testing.T) {
+// TestRestartsCountUpByOne: however often pods fail or vanish, the restarts count up by one each time.
+func TestRestartsCountUpByOne(t *testing.T) {
 	w := usual(t)
 	for round := range int32(3) {
 		w.volume.Status = decide(w).status // in progress

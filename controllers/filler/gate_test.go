@@ -15,7 +15,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-func TestJudge(t *testing.T) {
+func TestDataVolumesAreOursOnlyWithoutCDI(t *testing.T) {
 	ours := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{cdi.ManagedByLabel: cdi.ManagedByKubeqemu}}}
 	theirs := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{cdi.ManagedByLabel: "cdi-operator"}}}
 	going := ours.DeepCopy()
@@ -40,8 +40,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestReport: the condition is written when it changes, and goes when nobody asked for DataVolumes.
-func TestReport(t *testing.T) {
+// TestConditionFollowsTheJudgement: the condition is written when it changes, and goes when nobody asked for DataVolumes.
+func TestConditionFollowsTheJudgement(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func (unreadable) Get(context.Context, client.ObjectKey, client.Object, ...clien
 	return errors.New("no answer")
 }
 
-func TestLookFails(t *testing.T) {
+func TestNothingIsOursIfTheClusterIsUnreadable(t *testing.T) {
 	if v, err := look(t.Context(), unreadable{}); err == nil || v.open {
 		t.Errorf("%+v, %v", v, err)
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
 
-// TestIntroduce: the two pods of a copy are told of each other with each question, and so of a process that has
+// TestPodsOfACopyAreIntroduced: the two pods of a copy are told of each other with each question, and so of a process that has
 // started again.
-func TestIntroduce(t *testing.T) {
+func TestPodsOfACopyAreIntroduced(t *testing.T) {
 	i := &importers{}
 	w, c, changed := follower(t, i.dial)
 	pods := importerOf(data, "1")
@@ -66,8 +66,8 @@ func TestIntroduce(t *testing.T) {
 	}
 }
 
-// TestPodsOf: nobody is introduced but the DataVolume's own two pods, which run.
-func TestPodsOf(t *testing.T) {
+// TestOnlyOwnRunningPodsAreIntroduced: nobody is introduced but the DataVolume's own two pods, which run.
+func TestOnlyOwnRunningPodsAreIntroduced(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*world)
 		want   bool
@@ -94,7 +94,7 @@ func TestPodsOf(t *testing.T) {
 	}
 }
 
-func TestAddressOf(t *testing.T) {
+func TestOnlyUsablePodAddressesAreDialed(t *testing.T) {
 	for ip, want := range map[string]string{"10.0.0.7": "10.0.0.7:8445", "fd00::7": "[fd00::7]:8445", "": "", "x": "", "127.0.0.1": "", "::1": "", "0.0.0.0": "",
 		"169.254.169.254": "", "fe80::1%eth0": "", "224.0.0.1": "", "10.0.0.7:80": ""} {
 		pod := &corev1.Pod{}
@@ -105,8 +105,8 @@ func TestAddressOf(t *testing.T) {
 	}
 }
 
-// TestExchange: what is said arrives, and the answer is read.
-func TestExchange(t *testing.T) {
+// TestExchangeWithAPeer: what is said arrives, and the answer is read.
+func TestExchangeWithAPeer(t *testing.T) {
 	peer := importer.Peer{Identity: importer.Identity{Certificate: "-----\n$"}, Address: "[fd00::7]:8445"}
 	said := make(chan string, 1)
 	put := func(code string) func(io.ReadWriter) {

@@ -57,8 +57,8 @@ func (c *crowd) List(ctx context.Context, list client.ObjectList, options ...cli
 	return nil
 }
 
-// TestListingIsShared: however many DataVolumes wait for the claims of a namespace, its pods are listed once in a while.
-func TestListingIsShared(t *testing.T) {
+// TestPodListingIsShared: however many DataVolumes wait for the claims of a namespace, its pods are listed once in a while.
+func TestPodListingIsShared(t *testing.T) {
 	c := &crowd{Reader: among(t).Live, pods: 3 * podsPage, phase: corev1.PodRunning}
 	w := copying(t)
 	w.pod = nil
@@ -87,8 +87,8 @@ func TestListingIsShared(t *testing.T) {
 	}
 }
 
-// TestFilledAfterListing: a copy is complete only if a listing that began after its end has no writer.
-func TestFilledAfterListing(t *testing.T) {
+// TestCopyIsCompleteAfterALaterListing: a copy is complete only if a listing that began after its end has no writer.
+func TestCopyIsCompleteAfterALaterListing(t *testing.T) {
 	w := copying(t)
 	r := among(t)
 	if name, err := r.user(t.Context(), w, w.origin); name != "" || err != nil {
@@ -103,9 +103,9 @@ func TestFilledAfterListing(t *testing.T) {
 	}
 }
 
-// TestManyPods: pods that have ended are no obstacle to a copy. Too many others are, and the condition says so, before
+// TestTooManyPodsHoldUpACopy: pods that have ended are no obstacle to a copy. Too many others are, and the condition says so, before
 // the copy and at its end.
-func TestManyPods(t *testing.T) {
+func TestTooManyPodsHoldUpACopy(t *testing.T) {
 	w := copying(t)
 	for name, c := range map[string]struct {
 		phase corev1.PodPhase
@@ -142,9 +142,9 @@ func TestManyPods(t *testing.T) {
 	}
 }
 
-// TestWroteMeanwhile: while virt-controller is away, a pod writes to the device that is copied, and ends. The copy is not
+// TestCopyOfAChangedDeviceIsNotFilled: while virt-controller is away, a pod writes to the device that is copied, and ends. The copy is not
 // called filled. A file has a version, which its source pod looks at.
-func TestWroteMeanwhile(t *testing.T) {
+func TestCopyOfAChangedDeviceIsNotFilled(t *testing.T) {
 	w := copying(t)
 	w.pod.Status.Phase = corev1.PodSucceeded
 	made := w.pod.CreationTimestamp.Time

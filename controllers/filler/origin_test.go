@@ -74,9 +74,9 @@ func dataSource(namespace, name, to string) *cdi.DataSource {
 	return d
 }
 
-// TestResolve: a DataSource leads to its own namespace or to the DataVolume's, and lends nothing of a
+// TestDataSourceLendsNothingOfAThirdNamespace: a DataSource leads to its own namespace or to the DataVolume's, and lends nothing of a
 // third one.
-func TestResolve(t *testing.T) {
+func TestDataSourceLendsNothingOfAThirdNamespace(t *testing.T) {
 	r := among(t, dataSource("ns", "here", "pvc /x"), dataSource("golden", "there", "pvc golden/x"), dataSource("golden", "back", "pvc ns/x"),
 		dataSource("golden", "astray", "pvc other/x"), dataSource("ns", "sly", "pvc golden/x"), dataSource("ns", "slyer", "dataSource golden/there"),
 		dataSource("golden", "two", "dataSource /there"), dataSource("golden", "three", "dataSource golden/two"), dataSource("golden", "four", "dataSource golden/three"),
@@ -126,8 +126,8 @@ func policyObject(kind string, made time.Time) client.Object {
 	return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta}
 }
 
-// TestPermitted: a DataVolume that nobody was asked about copies from no other namespace.
-func TestPermitted(t *testing.T) {
+// TestCopyFromElsewhereNeedsPermission: a DataVolume that nobody was asked about copies from no other namespace.
+func TestCopyFromElsewhereNeedsPermission(t *testing.T) {
 	const whole, half = "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"
 	late := now.Add(-time.Second)
 	early := now.Add(-time.Hour)
@@ -156,9 +156,9 @@ func TestPermitted(t *testing.T) {
 	}
 }
 
-// TestPermittedDespiteImporter: an importer pod spares a DataVolume the question no more than none. Who made the
+// TestImporterPodReplacesNoPermission: an importer pod spares a DataVolume the question no more than none. Who made the
 // DataVolume may have put it there before the policy kubevirt-importer-pods came. A source pod in the other namespace does.
-func TestPermittedDespiteImporter(t *testing.T) {
+func TestImporterPodReplacesNoPermission(t *testing.T) {
 	w := copying(t)
 	w.volume.CreationTimestamp, w.claim.Annotations = metav1.NewTime(now), nil
 	sources := w.origin.pods
@@ -184,8 +184,8 @@ func TestPermittedDespiteImporter(t *testing.T) {
 	}
 }
 
-// TestPermittedWords: a DataVolume that is a little younger than the policy is not told that it is older.
-func TestPermittedWords(t *testing.T) {
+// TestYoungDataVolumeIsNotCalledTooOld: a DataVolume that is a little younger than the policy is not told that it is older.
+func TestYoungDataVolumeIsNotCalledTooOld(t *testing.T) {
 	w := copying(t)
 	w.volume.CreationTimestamp, w.pod = metav1.NewTime(now), nil
 	made := now.Add(-5 * time.Second)
@@ -196,8 +196,8 @@ func TestPermittedWords(t *testing.T) {
 	}
 }
 
-// TestClones: the storage clones only what it can clone.
-func TestClones(t *testing.T) {
+// TestStorageClonesOnlyWhatItCan: the storage clones only what it can clone.
+func TestStorageClonesOnlyWhatItCan(t *testing.T) {
 	class := func(name string, annotations map[string]string) *storagev1.StorageClass {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
 	}
@@ -242,7 +242,7 @@ func TestClones(t *testing.T) {
 	}
 }
 
-func TestWrites(t *testing.T) {
+func TestWhetherAPodWritesToAClaim(t *testing.T) {
 	claim := func(name string, readOnly bool) corev1.Volume {
 		return corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name, ReadOnly: readOnly}}}
 	}
@@ -270,8 +270,8 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestUser: in the middle of a copy the source is looked at from time to time, and else at once.
-func TestUser(t *testing.T) {
+// TestSourceIsCheckedDuringACopy: in the middle of a copy the source is looked at from time to time, and else at once.
+func TestSourceIsCheckedDuringACopy(t *testing.T) {
 	writer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "writer"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v",
 		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "debian"}}}}}}
 	w := copying(t)
@@ -307,8 +307,8 @@ func TestUser(t *testing.T) {
 	ask("writer")
 }
 
-// TestDropSources: of a DataVolume that is gone no source pod stays, and no other pod goes.
-func TestDropSources(t *testing.T) {
+// TestSourcePodsOfAGoneDataVolumeGo: of a DataVolume that is gone no source pod stays, and no other pod goes.
+func TestSourcePodsOfAGoneDataVolumeGo(t *testing.T) {
 	pod := func(namespace, name, label, of string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{forLabel: label}, Annotations: map[string]string{forAnnotation: of}}}
 	}

@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestDropsEarlierSource: a DataVolume that copied is deleted and made anew before the reconciler looks again, which has
+// TestSourcePodOfAnEarlierDataVolumeGoes: a DataVolume that copied is deleted and made anew before the reconciler looks again, which has
 // one key for both. The source pod of the earlier one goes, whatever the new one is.
-func TestDropsEarlierSource(t *testing.T) {
+func TestSourcePodOfAnEarlierDataVolumeGoes(t *testing.T) {
 	for name, spec := range map[string]string{"blank": blank, "a copy of its own namespace": ofDebian, "not valid": `{source: {}, storage: {}}`} {
 		v := volume(t, spec)
 		v.UID, v.CreationTimestamp = "new-uid", metav1.NewTime(now)

@@ -31,7 +31,7 @@ var sources = map[string]string{
 
 var testConfig = Config{Image: "registry.example/virt-launcher:v1", Forbidden: []string{"10.0.0.0/8"}, Permitted: []string{"10.1.0.0/16"}}
 
-func TestPodGolden(t *testing.T) {
+func TestImporterPodGolden(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func set(s importer.Source) (n int) {
 	return n
 }
 
-func TestPodName(t *testing.T) {
+func TestImporterPodNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, volume := range []string{"a", strings.Repeat("a", 244), strings.Repeat("a", 245), strings.Repeat("a", 253), strings.Repeat("a.", 126) + "b"} {
 		name := podName(volume)
@@ -84,7 +84,7 @@ func TestPodName(t *testing.T) {
 	}
 }
 
-func TestRestarts(t *testing.T) {
+func TestRestartsAreCountedAndBounded(t *testing.T) {
 	pod := &corev1.Pod{}
 	for annotation, want := range map[string]int32{"": 2, "5": 7, "-3": 2, "x": 2, "99999999999": 2, "2147483647": maxRestarts} {
 		pod.Annotations = map[string]string{restartsAnnotation: annotation}

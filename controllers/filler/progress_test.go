@@ -122,7 +122,7 @@ func await(t *testing.T, c *clocktesting.FakeClock, changed <-chan types.Namespa
 	return types.NamespacedName{}
 }
 
-func TestFollow(t *testing.T) {
+func TestProgressOfAnImporterIsFollowed(t *testing.T) {
 	i := &importers{}
 	w, c, changed := follower(t, i.dial)
 	if p := w.Follow(data, importerOf(data, "1")); p != nil {
@@ -149,8 +149,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestHanging: an importer that never answers keeps neither the caller nor Close waiting.
-func TestHanging(t *testing.T) {
+// TestHangingImporterHoldsUpNobody: an importer that never answers keeps neither the caller nor Close waiting.
+func TestHangingImporterHoldsUpNobody(t *testing.T) {
 	var dialed sync.WaitGroup
 	dialed.Add(1)
 	w := NewWatcher(func(ctx context.Context, _ types.NamespacedName) (Connection, error) {

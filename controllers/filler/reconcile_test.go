@@ -28,9 +28,9 @@ type noProgress struct{}
 func (noProgress) Follow(types.NamespacedName, Pods) *importer.Progress { return nil }
 func (noProgress) Forget(types.NamespacedName)                          {}
 
-// TestOurs: CDI may come at any time. From then on nothing is changed, even before the Filler has
+// TestNothingIsChangedOnceCDICame: CDI may come at any time. From then on nothing is changed, even before the Filler has
 // looked again.
-func TestOurs(t *testing.T) {
+func TestNothingIsChangedOnceCDICame(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), storagev1.AddToScheme(scheme), cdi.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -56,10 +56,10 @@ func TestOurs(t *testing.T) {
 	}
 }
 
-// TestPodInTheWay: a pod has the importer pod's name, and the cache does not show the pod. The importer
+// TestPodInTheWayOfTheImporterPod: a pod has the importer pod's name, and the cache does not show the pod. The importer
 // pod stays while the cache is only behind. Without its label it never reaches the cache and is deleted.
 // A foreign pod is named.
-func TestPodInTheWay(t *testing.T) {
+func TestPodInTheWayOfTheImporterPod(t *testing.T) {
 	v := volume(t, blank)
 	claim := bound(v, "10Gi")
 	for name, test := range map[string]struct {

@@ -42,8 +42,8 @@ func taken(t *testing.T) (snapshot, content *unstructured.Unstructured) {
 		spec: {driver: csi.example.com, sourceVolumeMode: Filesystem, volumeSnapshotRef: {namespace: ns, name: daily, uid: uid-of-daily}}}`)
 }
 
-// TestRestores: the storage restores a snapshot into the claim, or the DataVolume says why not.
-func TestRestores(t *testing.T) {
+// TestSnapshotIsRestoredOrTheReasonIsSaid: the storage restores a snapshot into the claim, or the DataVolume says why not.
+func TestSnapshotIsRestoredOrTheReasonIsSaid(t *testing.T) {
 	class := func(name, driver string, annotations map[string]string) *storagev1.StorageClass {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Provisioner: driver}
 	}
@@ -145,9 +145,9 @@ func modeOf(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
 	return corev1.PersistentVolumeFilesystem
 }
 
-// TestRestoresFromElsewhere: a snapshot of another namespace is not looked at before it is known that the DataVolume's
+// TestSnapshotFromElsewhereIsNotRestored: a snapshot of another namespace is not looked at before it is known that the DataVolume's
 // maker was asked, and it is not restored.
-func TestRestoresFromElsewhere(t *testing.T) {
+func TestSnapshotFromElsewhereIsNotRestored(t *testing.T) {
 	snapshot, content := taken(t)
 	snapshot.SetNamespace("golden")
 	if err := unstructured.SetNestedField(content.Object, "golden", "spec", "volumeSnapshotRef", "namespace"); err != nil {
@@ -169,8 +169,8 @@ func TestRestoresFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestNoSnapshots: a cluster may lack the kinds of snapshots.
-func TestNoSnapshots(t *testing.T) {
+// TestClusterMayLackSnapshots: a cluster may lack the kinds of snapshots.
+func TestClusterMayLackSnapshots(t *testing.T) {
 	r := among(t)
 	r.Live = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 		return &meta.NoKindMatchError{GroupKind: snapshotVersion.WithKind(snapshotKind).GroupKind(), SearchedVersions: []string{"v1"}}

@@ -72,7 +72,7 @@ func TestSourcePodGolden(t *testing.T) {
 	}
 }
 
-func TestVolumeOf(t *testing.T) {
+func TestBadAnnotationNamesNoDataVolume(t *testing.T) {
 	for _, wrong := range []string{"", "x", "/x", "x/", "x/y/z"} {
 		pod := &corev1.Pod{}
 		pod.Annotations = map[string]string{forAnnotation: wrong}

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 )
 
-// TestPrefer: a DataVolume gets what its class is best at, within what it asks for.
-func TestPrefer(t *testing.T) {
+// TestBestModesOfAStorageClassArePreferred: a DataVolume gets what its class is best at, within what it asks for.
+func TestBestModesOfAStorageClassArePreferred(t *testing.T) {
 	for name, c := range map[string]struct {
 		driver     string
 		parameters map[string]string
@@ -45,8 +45,8 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-// TestShaped: the class is the named one, the default one, or none, and the DataVolume itself is not changed.
-func TestShaped(t *testing.T) {
+// TestWhichStorageClassADataVolumeHas: the class is the named one, the default one, or none, and the DataVolume itself is not changed.
+func TestWhichStorageClassADataVolumeHas(t *testing.T) {
 	fast := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "rbd.csi.ceph.com"}
 	usual := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "usual", Annotations: map[string]string{storageclass.DefaultAnnotation: "true"}}}
 	r := among(t, fast, usual)

@@ -85,8 +85,8 @@ func TestDecideUpload(t *testing.T) {
 	}
 }
 
-// TestUploadClaim: virtctl finds in the claim what it looks for, and nobody says that it is filled already.
-func TestUploadClaim(t *testing.T) {
+// TestUploadClaimIsWhatVirtctlLooksFor: virtctl finds in the claim what it looks for, and nobody says that it is filled already.
+func TestUploadClaimIsWhatVirtctlLooksFor(t *testing.T) {
 	v := volume(t, uploaded)
 	v.Annotations = map[string]string{cdi.PodPhaseAnnotation: "Succeeded", cdi.PodReadyAnnotation: "true"}
 	annotations := claimOf(v).Annotations

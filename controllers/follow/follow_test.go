@@ -21,7 +21,7 @@ func keys(t *testing.T, annotations, labels string) Keys {
 	return k
 }
 
-func TestParse(t *testing.T) {
+func TestParseKeys(t *testing.T) {
 	for list, want := range map[string]string{
 		"":                                  "",
 		"example.com/a":                     "",
@@ -51,9 +51,9 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPatch: keys of the list follow, what followed before goes with its source, and everything
+// TestPatchFollowsTheListedKeys: keys of the list follow, what followed before goes with its source, and everything
 // else stays.
-func TestPatch(t *testing.T) {
+func TestPatchFollowsTheListedKeys(t *testing.T) {
 	type m = map[string]string
 	k := keys(t, "example.com/note", "example.com/*,tier")
 	for name, c := range map[string]struct {
@@ -132,9 +132,9 @@ func apply(t *testing.T, object *metav1.ObjectMeta, patch []byte) {
 	merge(&object.Annotations, p.Metadata.Annotations)
 }
 
-// TestNote: a new object has its note from the start, so that nothing is written later.
-// TestBounds: a template's author can make no patch that is too large for the object.
-func TestBounds(t *testing.T) {
+// TestNewObjectHasItsNote: a new object has its note from the start, so that nothing is written later.
+// TestPatchIsBounded: a template's author can make no patch that is too large for the object.
+func TestPatchIsBounded(t *testing.T) {
 	k := keys(t, "", "example.com/*")
 	from := Metadata{Labels: map[string]string{}, Annotations: map[string]string{evict: strings.Repeat("x", maxValue+1), stay: strings.Repeat("x", maxValue)}}
 	for i := range 2 * maxKeys {
@@ -160,7 +160,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestNote(t *testing.T) {
+func TestNewObjectHasItsNote(t *testing.T) {
 	k := keys(t, "", "example.com/*")
 	from := Metadata{Labels: map[string]string{"example.com/a": "1", "app": "web"}, Annotations: map[string]string{evict: ""}}
 	made := &metav1.ObjectMeta{Labels: maps.Clone(from.Labels), Annotations: map[string]string{evict: "", Annotation: "label:app"}}
@@ -176,7 +176,7 @@ func TestNote(t *testing.T) {
 	k.Note(Metadata{}, &metav1.ObjectMeta{})
 }
 
-func TestKeeps(t *testing.T) {
+func TestWhichKeysAreKept(t *testing.T) {
 	k := keys(t, "example.com/*", "tier")
 	for key, want := range map[string]bool{evict: true, stay: true, "example.com/a": true, Annotation: true, "tier": false, "kubevirt.io/domain": false, "example.org/a": false} {
 		if got := k.Keeps(key); got != want {

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestDevices: each interface gets the card that Multus connected to its network, and no guess is made.
-func TestDevices(t *testing.T) {
+// TestEachInterfaceGetsItsCard: each interface gets the card that Multus connected to its network, and no guess is made.
+func TestEachInterfaceGetsItsCard(t *testing.T) {
 	facts := func(resource string, addresses ...string) qemuargs.DeviceFacts {
 		return qemuargs.DeviceFacts{Resource: resource, Addresses: addresses}
 	}

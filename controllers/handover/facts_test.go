@@ -33,8 +33,8 @@ func TestConfigVolumes(t *testing.T) {
 	}
 }
 
-// TestConfigure: what the cluster's configuration says of every machine is a fact of the host.
-func TestConfigure(t *testing.T) {
+// TestClusterConfigurationIsAFactOfTheHost: what the cluster's configuration says of every machine is a fact of the host.
+func TestClusterConfigurationIsAFactOfTheHost(t *testing.T) {
 	for text, want := range map[string]resolve.Host{
 		`{}`: {},
 		`{"smbios":{"manufacturer":"Example","product":"Edge","version":"2","sku":"E-2","family":"Edges"},"virtualMachineOptions":{"disableFreePageReporting":{}}}`: {
@@ -52,8 +52,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// TestNodes: the launcher is asked for its CPUs' nodes only if the guest sees them, and its answer is bounded.
-func TestNodes(t *testing.T) {
+// TestCPUNodesAreAskedOnlyIfTheGuestSeesThem: the launcher is asked for its CPUs' nodes only if the guest sees them, and its answer is bounded.
+func TestCPUNodesAreAskedOnlyIfTheGuestSeesThem(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	if Inspection(vmi).CPUs {
 		t.Error("asked for a guest that sees no nodes")

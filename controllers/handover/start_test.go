@@ -12,9 +12,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestSeeds: each kind of seed has what cloud-init knows a first boot by, and the
+// TestSeedsHaveAnIDAndTheirKeys: each kind of seed has what cloud-init knows a first boot by, and the
 // keys that are for it.
-func TestSeeds(t *testing.T) {
+func TestSeedsHaveAnIDAndTheirKeys(t *testing.T) {
 	key := func(m v1.SSHPublicKeyAccessCredentialPropagationMethod) v1.AccessCredential {
 		return v1.AccessCredential{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{PropagationMethod: m,
 			Source: v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "keys"}}}}

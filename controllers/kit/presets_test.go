@@ -12,9 +12,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/listing"
 )
 
-// TestPresets: which errors a user can do something about, and when a VMI has been through its
+// TestPresetErrorsThatUsersCanFix: which errors a user can do something about, and when a VMI has been through its
 // presets.
-func TestPresets(t *testing.T) {
+func TestPresetErrorsThatUsersCanFix(t *testing.T) {
 	read := func(err error, domains ...v1.PresetDomain) Presets {
 		return func(context.Context, string) (list []v1.VirtualMachineInstancePreset, _ error) {
 			for i := range domains {

@@ -33,7 +33,7 @@ func (a *away) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusServiceUnavailable}, nil
 }
 
-func TestWatchWaits(t *testing.T) {
+func TestRefusedWatchIsTriedAgainInPlace(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	for _, tt := range []struct {
 		name, method, url string
@@ -80,8 +80,8 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestStops: a controller ends with its context, however much is in its queue.
-func TestStops(t *testing.T) {
+// TestControllerEndsWithItsContext: a controller ends with its context, however much is in its queue.
+func TestControllerEndsWithItsContext(t *testing.T) {
 	for range 20 {
 		options := Options(20)
 		options.SkipNameValidation = ptr.To(true)

@@ -12,7 +12,7 @@ func pod(name, version string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}}
 }
 
-func TestWrites(t *testing.T) {
+func TestCacheIsBehindOwnWrites(t *testing.T) {
 	var w Writes
 	if w.Behind(pod("a", "1")) || w.Behind(pod("a", "")) {
 		t.Error("behind a write that never was")

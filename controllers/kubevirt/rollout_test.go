@@ -13,8 +13,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestRollout: a virt-handler that does not work holds up an update of the launchers. It does not hold up what needs one version everywhere.
-func TestRollout(t *testing.T) {
+// TestBrokenHandlerHoldsUpLauncherUpdates: a virt-handler that does not work holds up an update of the launchers. It does not hold up what needs one version everywhere.
+func TestBrokenHandlerHoldsUpLauncherUpdates(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(appsv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func TestReportWithoutAPI(t *testing.T) {
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestReportOfTheComponents(t *testing.T) {
 	old := func(d *appsv1.Deployment) *appsv1.Deployment { d.Generation = 2; return d }
 	tests := []reported{
 		{"up", deployment(1, 1, 1), daemonSet(3, 3, 3), "Deployed", "A", "All components are ready."},
@@ -112,8 +112,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestDeployedStays: what was once deployed is degraded, not deploying.
-func TestDeployedStays(t *testing.T) {
+// TestDeployedBecomesDegradedNotDeploying: what was once deployed is degraded, not deploying.
+func TestDeployedBecomesDegradedNotDeploying(t *testing.T) {
 	kv := &v1.KubeVirt{}
 	report(kv, deployment(1, 1, 1), deployment(1, 1, 1), daemonSet(1, 1, 1), metav1.Unix(1000, 0))
 	report(kv, deployment(1, 1, 1), deployment(1, 1, 1), daemonSet(1, 1, 0), metav1.Unix(2000, 0))
@@ -122,7 +122,7 @@ func TestDeployedStays(t *testing.T) {
 	}
 }
 
-func TestImage(t *testing.T) {
+func TestRegistryAndTagOfAnImage(t *testing.T) {
 	for name, want := range map[string][2]string{"a:v1": {"", "v1"}, "host:5000/a": {"host:5000", "latest"}, "host:5000/x/a:v2": {"host:5000/x", "v2"},
 		"a@sha256:12": {"", "sha256:12"}, "a:v3@sha256:12": {"", "v3"}} {
 		if registry, tag := image([]corev1.Container{{Image: name}}); registry != want[0] || tag != want[1] {
@@ -146,7 +146,7 @@ func kubeVirt(namespace, name string, created int64, emulation bool) *v1.KubeVir
 	return kv
 }
 
-func TestConfiguration(t *testing.T) {
+func TestWhichKubeVirtConfigures(t *testing.T) {
 	tests := []struct {
 		name    string
 		objects []client.Object

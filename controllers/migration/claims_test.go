@@ -58,8 +58,8 @@ func (c *cluster) claims() (list []corev1.PersistentVolumeClaim) {
 	return list
 }
 
-// TestCopiesClaims: the target gets an empty claim like the source's, which is the VM's. The claim stays if the guest moves.
-func TestCopiesClaims(t *testing.T) {
+// TestTargetGetsAnEmptyClaim: the target gets an empty claim like the source's, which is the VM's. The claim stays if the guest moves.
+func TestTargetGetsAnEmptyClaim(t *testing.T) {
 	c := newCluster(t)
 	c.onClaim()
 	m := c.migration("m", "a")
@@ -84,8 +84,8 @@ func TestCopiesClaims(t *testing.T) {
 	}
 }
 
-// TestSourceFreesClaims: a source pod that has ended goes if it names a claim that the guest has left, and stays otherwise.
-func TestSourceFreesClaims(t *testing.T) {
+// TestEndedSourcePodFreesTheLeftClaim: a source pod that has ended goes if it names a claim that the guest has left, and stays otherwise.
+func TestEndedSourcePodFreesTheLeftClaim(t *testing.T) {
 	for claim, stays := range map[string]bool{"root-0": false, "shared": true} {
 		c := newCluster(t)
 		c.onClaim()
@@ -122,8 +122,8 @@ func TestSourceFreesClaims(t *testing.T) {
 	}
 }
 
-// TestCopyFails: a migration that fails leaves no claim, and the disk where it was.
-func TestCopyFails(t *testing.T) {
+// TestFailedMigrationLeavesNoClaim: a migration that fails leaves no claim, and the disk where it was.
+func TestFailedMigrationLeavesNoClaim(t *testing.T) {
 	for _, stage := range stages {
 		c := newCluster(t)
 		c.onClaim()
@@ -143,9 +143,9 @@ func TestCopyFails(t *testing.T) {
 	}
 }
 
-// TestLastClaimStays: the claim of a guest that has ended on the target is kept, and so is the claim that the VM has noted,
+// TestClaimOfTheGuestsDiskIsKept: the claim of a guest that has ended on the target is kept, and so is the claim that the VM has noted,
 // whatever has become of the VMI.
-func TestLastClaimStays(t *testing.T) {
+func TestClaimOfTheGuestsDiskIsKept(t *testing.T) {
 	c := newCluster(t)
 	c.onClaim()
 	m := c.migration("m", "a")
@@ -193,8 +193,8 @@ func TestLastClaimStays(t *testing.T) {
 	}
 }
 
-// TestClaimRefused: a quota holds a migration up, and anything else ends it with the reason.
-func TestClaimRefused(t *testing.T) {
+// TestRefusedClaimHoldsUpOrEndsTheMigration: a quota holds a migration up, and anything else ends it with the reason.
+func TestRefusedClaimHoldsUpOrEndsTheMigration(t *testing.T) {
 	refuse := func(c *cluster, err error) {
 		c.Client = interceptor.NewClient(c.client, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			if _, claim := o.(*corev1.PersistentVolumeClaim); claim && err != nil {
@@ -229,8 +229,8 @@ func TestClaimRefused(t *testing.T) {
 	}
 }
 
-// TestPolicyWithdrawn: a migration begins only if the policy still permits to copy claims.
-func TestPolicyWithdrawn(t *testing.T) {
+// TestWithdrawnPolicyPreventsACopy: a migration begins only if the policy still permits to copy claims.
+func TestWithdrawnPolicyPreventsACopy(t *testing.T) {
 	c := newCluster(t)
 	c.onClaim()
 	if err := c.client.Delete(t.Context(), &v1alpha1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "copies"}}); err != nil {
@@ -241,8 +241,8 @@ func TestPolicyWithdrawn(t *testing.T) {
 	}
 }
 
-// TestRecentPolicies: what was read a moment ago counts, and later it is read anew.
-func TestRecentPolicies(t *testing.T) {
+// TestRecentlyReadPoliciesCount: what was read a moment ago counts, and later it is read anew.
+func TestRecentlyReadPoliciesCount(t *testing.T) {
 	c := newCluster(t)
 	c.onClaim()
 	reads := 0
@@ -262,9 +262,9 @@ func TestRecentPolicies(t *testing.T) {
 	}
 }
 
-// TestGivenBackTooLate: the guest has ended on the target's claim, and then it was decided for the source. The claim stays, and so
+// TestClaimOfGuestThatEndedThereStays: the guest has ended on the target's claim, and then it was decided for the source. The claim stays, and so
 // does a claim that is not the VM's any more.
-func TestGivenBackTooLate(t *testing.T) {
+func TestClaimOfGuestThatEndedThereStays(t *testing.T) {
 	c := newCluster(t)
 	c.onClaim()
 	m := c.migration("m", "a")
@@ -286,8 +286,8 @@ func TestGivenBackTooLate(t *testing.T) {
 	}
 }
 
-// TestOrphanLeavesNoClaim: somebody has removed the finalizer of a migration that is under way.
-func TestOrphanLeavesNoClaim(t *testing.T) {
+// TestMigrationWithoutFinalizerLeavesNoClaim: somebody has removed the finalizer of a migration that is under way.
+func TestMigrationWithoutFinalizerLeavesNoClaim(t *testing.T) {
 	c := newCluster(t)
 	c.onClaim()
 	m := c.migration("m", "a")
@@ -305,8 +305,8 @@ func TestOrphanLeavesNoClaim(t *testing.T) {
 	}
 }
 
-// TestSourceClaimGone: a migration whose source's claim is gone ends with the reason.
-func TestSourceClaimGone(t *testing.T) {
+// TestMigrationEndsIfTheSourceClaimIsGone: a migration whose source's claim is gone ends with the reason.
+func TestMigrationEndsIfTheSourceClaimIsGone(t *testing.T) {
 	c := newCluster(t)
 	c.onClaim()
 	if err := c.client.Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "root-0"}}); err != nil {
@@ -317,9 +317,9 @@ func TestSourceClaimGone(t *testing.T) {
 	}
 }
 
-// TestMayHaveRun: a guest that may have written to its new claim does not come back to the old one. It does if the target's
+// TestGuestThatMayHaveRunKeepsTheNewClaim: a guest that may have written to its new claim does not come back to the old one. It does if the target's
 // launcher says that the guest never ran.
-func TestMayHaveRun(t *testing.T) {
+func TestGuestThatMayHaveRunKeepsTheNewClaim(t *testing.T) {
 	for reason, back := range map[string]bool{"GuestShutdown": false, "QEMUExited": false, "StartFailed": true, "NeverStarted": true} {
 		c := newCluster(t)
 		c.onClaim()
@@ -337,8 +337,8 @@ func TestMayHaveRun(t *testing.T) {
 	}
 }
 
-// TestDetachedDisk: a claim that the VM has noted stays, although the next VMI does not have the disk.
-func TestDetachedDisk(t *testing.T) {
+// TestClaimOfADetachedDiskStays: a claim that the VM has noted stays, although the next VMI does not have the disk.
+func TestClaimOfADetachedDiskStays(t *testing.T) {
 	c := newCluster(t)
 	c.onClaim()
 	m := c.migration("m", "a")

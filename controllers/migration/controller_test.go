@@ -225,8 +225,8 @@ func (c *cluster) arrives(m *v1.VirtualMachineInstanceMigration) {
 	})
 }
 
-// TestSucceeds follows a migration from its creation to its end.
-func TestSucceeds(t *testing.T) {
+// TestMigrationSucceeds follows a migration from its creation to its end.
+func TestMigrationSucceeds(t *testing.T) {
 	c := newCluster(t)
 	c.vm("a", "node1")
 	m := c.migration("m", "a")
@@ -254,8 +254,8 @@ func TestSucceeds(t *testing.T) {
 	}
 }
 
-// TestSourceIsEnded: a source pod that its virt-handler has not ended is deleted after a while.
-func TestSourceIsEnded(t *testing.T) {
+// TestSourcePodIsDeletedAfterAWhile: a source pod that its virt-handler has not ended is deleted after a while.
+func TestSourcePodIsDeletedAfterAWhile(t *testing.T) {
 	c := newCluster(t)
 	vmi := c.vm("a", "node1")
 	source := types.NamespacedName{Namespace: "default", Name: vmi.LauncherPod()}
@@ -271,8 +271,8 @@ func TestSourceIsEnded(t *testing.T) {
 	}
 }
 
-// TestCancel: a migration that is deleted leaves the guest where it is, in each phase, and no target pod.
-func TestCancel(t *testing.T) {
+// TestDeletedMigrationLeavesGuestAtSource: a migration that is deleted leaves the guest where it is, in each phase, and no target pod.
+func TestDeletedMigrationLeavesGuestAtSource(t *testing.T) {
 	for _, stage := range stages {
 		c := newCluster(t)
 		c.vm("a", "node1")
@@ -294,8 +294,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestCancelTooLate: a guest that runs on the target already has moved, whatever becomes of the migration.
-func TestCancelTooLate(t *testing.T) {
+// TestCancelAfterTheMoveIsTooLate: a guest that runs on the target already has moved, whatever becomes of the migration.
+func TestCancelAfterTheMoveIsTooLate(t *testing.T) {
 	c := newCluster(t)
 	c.vm("a", "node1")
 	m := c.migration("m", "a")
@@ -315,8 +315,8 @@ func TestCancelTooLate(t *testing.T) {
 	}
 }
 
-// TestFails: whatever goes wrong, the guest stays, the target pod goes, and the reason is said.
-func TestFails(t *testing.T) {
+// TestFailedMigrationLeavesGuestAtSource: whatever goes wrong, the guest stays, the target pod goes, and the reason is said.
+func TestFailedMigrationLeavesGuestAtSource(t *testing.T) {
 	end := func(pod *corev1.Pod) {
 		pod.Status.Phase = corev1.PodFailed
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: `{"reason":"QEMUExited","message":"no memory"}`}}}}
@@ -376,8 +376,8 @@ func TestFails(t *testing.T) {
 	}
 }
 
-// TestTargetThatDoesNotEnd: the kubelet of the target's node does not answer, and the migration ends all the same.
-func TestTargetThatDoesNotEnd(t *testing.T) {
+// TestMigrationEndsWithoutTheTargetsKubelet: the kubelet of the target's node does not answer, and the migration ends all the same.
+func TestMigrationEndsWithoutTheTargetsKubelet(t *testing.T) {
 	c := newCluster(t)
 	c.vm("a", "node1")
 	m := c.migration("m", "a")
@@ -393,8 +393,8 @@ func TestTargetThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestNeverBegins: what cannot begin fails, and says why.
-func TestNeverBegins(t *testing.T) {
+// TestMigrationThatCannotBeginFails: what cannot begin fails, and says why.
+func TestMigrationThatCannotBeginFails(t *testing.T) {
 	for name, n := range map[string]struct {
 		change func(*v1.VirtualMachineInstance)
 		says   string
@@ -426,8 +426,8 @@ func TestNeverBegins(t *testing.T) {
 	}
 }
 
-// TestWaits: a migration waits for the VMI's other migration, for the guest's start, and for a quota.
-func TestWaits(t *testing.T) {
+// TestMigrationWaitsForOtherOrStartOrQuota: a migration waits for the VMI's other migration, for the guest's start, and for a quota.
+func TestMigrationWaitsForOtherOrStartOrQuota(t *testing.T) {
 	c := newCluster(t)
 	c.vm("a", "node1")
 	first, second := c.migration("m", "a"), c.migration("n", "a")
@@ -453,8 +453,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestOverdue: launchers that say for ever that they have their guests do not keep the places of others.
-func TestOverdue(t *testing.T) {
+// TestOverdueMigrationsFreeTheirPlaces: launchers that say for ever that they have their guests do not keep the places of others.
+func TestOverdueMigrationsFreeTheirPlaces(t *testing.T) {
 	c := newCluster(t)
 	for _, name := range []string{"a", "b", "c"} {
 		c.vm(name, "node1")
@@ -478,8 +478,8 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
-// TestKeepsFew: of a VMI's ended migrations, the newest five are kept.
-func TestKeepsFew(t *testing.T) {
+// TestNewestFiveEndedMigrationsAreKept: of a VMI's ended migrations, the newest five are kept.
+func TestNewestFiveEndedMigrationsAreKept(t *testing.T) {
 	c := newCluster(t)
 	for i := range kept + 3 {
 		c.clock.SetTime(c.clock.Now().Add(time.Minute))
@@ -498,8 +498,8 @@ func TestKeepsFew(t *testing.T) {
 	}
 }
 
-// TestNext: the limits of the cluster and of each node hold, and the first in priority and age begins first.
-func TestNext(t *testing.T) {
+// TestWhichMigrationBeginsNext: the limits of the cluster and of each node hold, and the first in priority and age begins first.
+func TestWhichMigrationBeginsNext(t *testing.T) {
 	type m struct {
 		name, node string
 		priority   v1.MigrationPriority
@@ -553,8 +553,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestLowestPriority: migrations that any user of a VM can cause take half of the places, and one for each namespace.
-func TestLowestPriority(t *testing.T) {
+// TestUsersMigrationsTakeHalfOfThePlaces: migrations that any user of a VM can cause take half of the places, and one for each namespace.
+func TestUsersMigrationsTakeHalfOfThePlaces(t *testing.T) {
 	low := v1.PrioritySystemMaintenance
 	one := func(name, namespace string, updates bool, phase v1.VirtualMachineInstanceMigrationPhase) v1.VirtualMachineInstanceMigration {
 		m := v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name)}}
@@ -591,8 +591,8 @@ func TestLowestPriority(t *testing.T) {
 	}
 }
 
-// TestUnsettled: a migration does not begin before the VMI says where the last one has brought the guest.
-func TestUnsettled(t *testing.T) {
+// TestMigrationWaitsForTheLastOnesResult: a migration does not begin before the VMI says where the last one has brought the guest.
+func TestMigrationWaitsForTheLastOnesResult(t *testing.T) {
 	for _, decision := range []v1.MigrationDecision{v1.DecisionTarget, v1.DecisionSource} {
 		c := newCluster(t)
 		vmi := c.vm("a", "node1")
@@ -618,8 +618,8 @@ func TestUnsettled(t *testing.T) {
 	}
 }
 
-// TestOrphan: a migration whose object somebody has removed by force ends all the same.
-func TestOrphan(t *testing.T) {
+// TestMigrationRemovedByForceEnds: a migration whose object somebody has removed by force ends all the same.
+func TestMigrationRemovedByForceEnds(t *testing.T) {
 	c := newCluster(t)
 	c.vm("a", "node1")
 	m := c.migration("m", "a")
@@ -652,8 +652,8 @@ func mustGet(t *testing.T, c *cluster) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// TestSourceIsLost: the target may have the only copy of a guest whose source is gone, and has some time to say so.
-func TestSourceIsLost(t *testing.T) {
+// TestTargetHasTimeWhenSourceIsLost: the target may have the only copy of a guest whose source is gone, and has some time to say so.
+func TestTargetHasTimeWhenSourceIsLost(t *testing.T) {
 	for name, lose := range map[string]func(c *cluster, pod *corev1.Pod) error{
 		"gone": func(c *cluster, pod *corev1.Pod) error { return c.client.Delete(c.t.Context(), pod) },
 		"left": func(c *cluster, pod *corev1.Pod) error {
@@ -685,8 +685,8 @@ func TestSourceIsLost(t *testing.T) {
 	}
 }
 
-// TestTargetPodRefused: what cannot be made is given up, at once or after a while.
-func TestTargetPodRefused(t *testing.T) {
+// TestRefusedTargetPodIsGivenUp: what cannot be made is given up, at once or after a while.
+func TestRefusedTargetPodIsGivenUp(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, r := range map[string]struct {
 		err   error
@@ -724,9 +724,9 @@ func TestTargetPodRefused(t *testing.T) {
 	}
 }
 
-// TestComesBack: the target has ended before anybody knew that the guest ran there. The source has the guest again, if the
+// TestGuestOfEndedTargetComesBack: the target has ended before anybody knew that the guest ran there. The source has the guest again, if the
 // guest wrote to no disk that both have.
-func TestComesBack(t *testing.T) {
+func TestGuestOfEndedTargetComesBack(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		c := newCluster(t)
 		vmi := c.vm("a", "node1")
@@ -757,8 +757,8 @@ func (c *cluster) goesOn(m *v1.VirtualMachineInstanceMigration) {
 	})
 }
 
-// TestPostCopy: a guest that goes on by post-copy has moved when all of its memory is on the target. Nobody cancels that.
-func TestPostCopy(t *testing.T) {
+// TestPostCopyHasMovedWithAllOfTheMemory: a guest that goes on by post-copy has moved when all of its memory is on the target. Nobody cancels that.
+func TestPostCopyHasMovedWithAllOfTheMemory(t *testing.T) {
 	c := newCluster(t)
 	c.vm("a", "node1")
 	m := c.migration("m", "a")
@@ -790,8 +790,8 @@ func TestPostCopy(t *testing.T) {
 	}
 }
 
-// TestPostCopyUndecided: a guest that left by post-copy does not run nowhere for ever, and a source's node cannot pretend that a guest did.
-func TestPostCopyUndecided(t *testing.T) {
+// TestUndecidedPostCopyEndsInTime: a guest that left by post-copy does not run nowhere for ever, and a source's node cannot pretend that a guest did.
+func TestUndecidedPostCopyEndsInTime(t *testing.T) {
 	c := newCluster(t)
 	c.vm("a", "node1")
 	m := c.migration("m", "a")
@@ -811,9 +811,9 @@ func TestPostCopyUndecided(t *testing.T) {
 	}
 }
 
-// TestPostCopyLost: a guest of which the target has ended does not come back to the source once it ran on the target, and it is
+// TestGuestThatRanByPostCopyDoesNotComeBack: a guest of which the target has ended does not come back to the source once it ran on the target, and it is
 // decided for the source if it did not.
-func TestPostCopyLost(t *testing.T) {
+func TestGuestThatRanByPostCopyDoesNotComeBack(t *testing.T) {
 	end := func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }
 	c := newCluster(t)
 	c.vm("a", "node1")
@@ -858,8 +858,8 @@ func TestPostCopyLost(t *testing.T) {
 	}
 }
 
-// TestPostCopyRefused: the migration says why it cannot go on by post-copy.
-func TestPostCopyRefused(t *testing.T) {
+// TestMigrationSaysWhyItHasNoPostCopy: the migration says why it cannot go on by post-copy.
+func TestMigrationSaysWhyItHasNoPostCopy(t *testing.T) {
 	c := newCluster(t)
 	c.vm("a", "node1")
 	m := c.migration("m", "a")

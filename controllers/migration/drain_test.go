@@ -31,8 +31,8 @@ func (c *cluster) taint(name string, keys ...string) *corev1.Node {
 	return node
 }
 
-// TestTaintedNode: a guest leaves a node that has the taint of nodeDrainTaintKey as if its pod was evicted, but the taint ends no guest.
-func TestTaintedNode(t *testing.T) {
+// TestGuestLeavesNodeWithDrainTaint: a guest leaves a node that has the taint of nodeDrainTaintKey as if its pod was evicted, but the taint ends no guest.
+func TestGuestLeavesNodeWithDrainTaint(t *testing.T) {
 	const other = "example.com/maintenance"
 	fine := func(*v1.VirtualMachineInstance) {}
 	bridged := func(vmi *v1.VirtualMachineInstance) {
@@ -97,8 +97,8 @@ func TestTaintedNode(t *testing.T) {
 	}
 }
 
-// TestTaintWithoutAnotherNode: a guest stays that no other node takes, and an event says so. It moves once a node takes it.
-func TestTaintWithoutAnotherNode(t *testing.T) {
+// TestTaintedGuestStaysWithoutAnotherNode: a guest stays that no other node takes, and an event says so. It moves once a node takes it.
+func TestTaintedGuestStaysWithoutAnotherNode(t *testing.T) {
 	c := newCluster(t)
 	m, _ := c.mover()
 	c.taint("node1", "kubevirt.io/drain")
@@ -116,8 +116,8 @@ func TestTaintWithoutAnotherNode(t *testing.T) {
 	}
 }
 
-// TestTaintTakenBack: a migration that a taint caused is dropped with the taint if it waits, and goes on if it has begun.
-func TestTaintTakenBack(t *testing.T) {
+// TestMigrationIsDroppedWithItsTaint: a migration that a taint caused is dropped with the taint if it waits, and goes on if it has begun.
+func TestMigrationIsDroppedWithItsTaint(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		c := newCluster(t)
 		c.mover()
@@ -139,8 +139,8 @@ func TestTaintTakenBack(t *testing.T) {
 	}
 }
 
-// TestTaintIsSeen: the guests of a node are looked at when its taints change, and all when the KubeVirt object does.
-func TestTaintIsSeen(t *testing.T) {
+// TestChangedTaintHasGuestsLookedAt: the guests of a node are looked at when its taints change, and all when the KubeVirt object does.
+func TestChangedTaintHasGuestsLookedAt(t *testing.T) {
 	c := newCluster(t)
 	m, _ := c.mover()
 	vmi := c.leaver("a", func(vmi *v1.VirtualMachineInstance) { vmi.Status.EvacuationNodeName = "" })

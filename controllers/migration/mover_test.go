@@ -40,8 +40,8 @@ func (c *cluster) evacuates(vmi *v1.VirtualMachineInstance) ([]v1.VirtualMachine
 	return c.updates(&Mover{Client: c.client, Live: c.client, Events: c.events, Clock: c.clock}, vmi)
 }
 
-// TestEvacuation: a guest that an eviction asks to leave its node gets one migration, before those of users.
-func TestEvacuation(t *testing.T) {
+// TestEvictionMakesOneMigration: a guest that an eviction asks to leave its node gets one migration, before those of users.
+func TestEvictionMakesOneMigration(t *testing.T) {
 	for name, n := range map[string]struct {
 		edit func(*v1.VirtualMachineInstance)
 		want int
@@ -130,9 +130,9 @@ func (c *cluster) updating(made *v1.VirtualMachineInstanceMigration) *v1.Virtual
 	return m
 }
 
-// TestVolumeUpdate: a guest whose user named another claim for its disk gets one migration, which copies the disk to that claim and
+// TestVolumeUpdateMakesOneMigration: a guest whose user named another claim for its disk gets one migration, which copies the disk to that claim and
 // makes none.
-func TestVolumeUpdate(t *testing.T) {
+func TestVolumeUpdateMakesOneMigration(t *testing.T) {
 	c := newCluster(t)
 	vmi := c.named("next")
 	c.make(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "next"}})
@@ -156,8 +156,8 @@ func TestVolumeUpdate(t *testing.T) {
 	}
 }
 
-// TestVolumeUpdateTakenBack: a migration to claims that nobody wants any more ends, and the claim stays.
-func TestVolumeUpdateTakenBack(t *testing.T) {
+// TestMigrationToUnwantedClaimsEnds: a migration to claims that nobody wants any more ends, and the claim stays.
+func TestMigrationToUnwantedClaimsEnds(t *testing.T) {
 	for name, edit := range map[string]func(*v1.VirtualMachineInstance){
 		"the old claim again": func(vmi *v1.VirtualMachineInstance) { vmi.Status.VolumeStatus[0].MovesTo = nil },
 		"a third claim":       func(vmi *v1.VirtualMachineInstance) { vmi.Status.VolumeStatus[0].MovesTo.ClaimName = "third" },
@@ -180,9 +180,9 @@ func TestVolumeUpdateTakenBack(t *testing.T) {
 	}
 }
 
-// TestUpdateOfOthers: a migration that was not made for it copies to a user's claim only if the guest could not move otherwise, and ends
+// TestOtherMigrationCopiesToUsersClaimIfNeeded: a migration that was not made for it copies to a user's claim only if the guest could not move otherwise, and ends
 // when the user takes that back.
-func TestUpdateOfOthers(t *testing.T) {
+func TestOtherMigrationCopiesToUsersClaimIfNeeded(t *testing.T) {
 	for name, n := range map[string]struct {
 		edit func(*v1.VolumeStatus)
 		want string
@@ -221,8 +221,8 @@ func TestUpdateOfOthers(t *testing.T) {
 	}
 }
 
-// TestRenames: the spec names the claims that users named, and no others, once the guest is there.
-func TestRenames(t *testing.T) {
+// TestSpecNamesUsersClaimsAfterTheMove: the spec names the claims that users named, and no others, once the guest is there.
+func TestSpecNamesUsersClaimsAfterTheMove(t *testing.T) {
 	for name, n := range map[string]struct {
 		volume v1.Volume
 		to     string
@@ -268,8 +268,8 @@ func TestVolumeUpdateBackOff(t *testing.T) {
 	}
 }
 
-// TestNamedClaimGone: a migration to a claim that is gone fails and says so.
-func TestNamedClaimGone(t *testing.T) {
+// TestMigrationToAGoneClaimFails: a migration to a claim that is gone fails and says so.
+func TestMigrationToAGoneClaimFails(t *testing.T) {
 	c := newCluster(t)
 	c.named("next")
 	m := c.migration("m", "a")
@@ -282,8 +282,8 @@ func TestNamedClaimGone(t *testing.T) {
 	}
 }
 
-// TestEvacuationName: a migration that has the name already, and is not the one that is to be made, holds up nothing.
-func TestEvacuationName(t *testing.T) {
+// TestTakenNameHoldsUpNoEvacuation: a migration that has the name already, and is not the one that is to be made, holds up nothing.
+func TestTakenNameHoldsUpNoEvacuation(t *testing.T) {
 	for name, n := range map[string]struct {
 		edit func(*v1.VirtualMachineInstanceMigration)
 		want int
@@ -320,8 +320,8 @@ func TestEvacuationName(t *testing.T) {
 	}
 }
 
-// TestBackOffClock: the clock of an earlier virt-controller may be ahead.
-func TestBackOffClock(t *testing.T) {
+// TestBackOffAfterAClockThatWasAhead: the clock of an earlier virt-controller may be ahead.
+func TestBackOffAfterAClockThatWasAhead(t *testing.T) {
 	now := time.Unix(1000, 0)
 	m := &v1.VirtualMachineInstanceMigration{}
 	m.Status.SetPhase(v1.MigrationFailed, metav1.NewTime(now.Add(time.Hour)))
@@ -330,8 +330,8 @@ func TestBackOffClock(t *testing.T) {
 	}
 }
 
-// TestEvacuationAgain: an evacuation that has failed is tried again, later each time.
-func TestEvacuationAgain(t *testing.T) {
+// TestFailedEvacuationIsRetriedLater: an evacuation that has failed is tried again, later each time.
+func TestFailedEvacuationIsRetriedLater(t *testing.T) {
 	c := newCluster(t)
 	vmi := c.leaver("a", func(*v1.VirtualMachineInstance) {})
 	var waits []time.Duration
@@ -375,8 +375,8 @@ func TestEvacuationAgain(t *testing.T) {
 	}
 }
 
-// TestMoot: an evacuation that has not begun goes when nobody asks for it any more.
-func TestMoot(t *testing.T) {
+// TestUnwantedEvacuationIsDropped: an evacuation that has not begun goes when nobody asks for it any more.
+func TestUnwantedEvacuationIsDropped(t *testing.T) {
 	for name, n := range map[string]struct {
 		edit func(*v1.VirtualMachineInstance)
 		goes bool

@@ -20,8 +20,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestPolicies: of the policies that select a guest, the one with the most labels holds.
-func TestPolicies(t *testing.T) {
+// TestPolicyWithMostLabelsHolds: of the policies that select a guest, the one with the most labels holds.
+func TestPolicyWithMostLabelsHolds(t *testing.T) {
 	type set = map[string]string
 	of := func(name string, guest, namespace set) v1alpha1.MigrationPolicy {
 		return v1alpha1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -59,8 +59,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestOverridden: a policy changes what it sets, and nothing else, of a copy.
-func TestOverridden(t *testing.T) {
+// TestPolicyChangesOnlyWhatItSets: a policy changes what it sets, and nothing else, of a copy.
+func TestPolicyChangesOnlyWhatItSets(t *testing.T) {
 	cluster := &v1.MigrationConfiguration{ParallelMigrationsPerCluster: ptr.To[uint32](3), BandwidthPerMigration: ptr.To(resource.MustParse("1Gi")), ProgressTimeout: ptr.To[int64](30),
 		MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true), AllowWorkloadDisruption: ptr.To(true)}
 	was := cluster.DeepCopy()
@@ -86,9 +86,9 @@ func TestOverridden(t *testing.T) {
 	}
 }
 
-// TestPolicyHolds: a migration has the bounds of the policy that selects the guest's namespace, and says which policy
+// TestMigrationHasTheBoundsOfItsPolicy: a migration has the bounds of the policy that selects the guest's namespace, and says which policy
 // it is.
-func TestPolicyHolds(t *testing.T) {
+func TestMigrationHasTheBoundsOfItsPolicy(t *testing.T) {
 	for namespace, want := range map[string]string{"a": "slow", "b": ""} {
 		c := newCluster(t)
 		policy := &v1alpha1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "slow"}}
@@ -103,8 +103,8 @@ func TestPolicyHolds(t *testing.T) {
 	}
 }
 
-// TestPolicyUnknown: a cluster that lacks the kind has no policies.
-func TestPolicyUnknown(t *testing.T) {
+// TestClusterMayLackPolicies: a cluster that lacks the kind has no policies.
+func TestClusterMayLackPolicies(t *testing.T) {
 	c := newCluster(t)
 	for name, err := range map[string]error{"no kind": &meta.NoKindMatchError{}, "not served": apierrors.NewNotFound(schema.GroupResource{}, "")} {
 		c.Live = interceptor.NewClient(c.client, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err }})

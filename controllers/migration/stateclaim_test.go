@@ -72,8 +72,8 @@ func (c *cluster) sourceEnds(claim string) {
 	}
 }
 
-// TestStateMoves: state on a claim that one node can use gets a claim at the target, and the old claim goes when the guest has moved.
-func TestStateMoves(t *testing.T) {
+// TestStateGetsAClaimAtTheTarget: state on a claim that one node can use gets a claim at the target, and the old claim goes when the guest has moved.
+func TestStateGetsAClaimAtTheTarget(t *testing.T) {
 	for alone, owner := range map[bool]string{false: "VirtualMachine", true: "VirtualMachineInstance"} {
 		c := newCluster(t)
 		c.withState(corev1.ReadWriteOnce, alone)
@@ -104,9 +104,9 @@ func TestStateMoves(t *testing.T) {
 	}
 }
 
-// TestStateWithoutTheSourcesWord: a target's node that says alone that it has the guest does not have the claim deleted that the guest's state is on. The user
+// TestOldStateClaimNeedsTheSourcesWord: a target's node that says alone that it has the guest does not have the claim deleted that the guest's state is on. The user
 // hears of it, and the next migration does not take the copy for the state.
-func TestStateWithoutTheSourcesWord(t *testing.T) {
+func TestOldStateClaimNeedsTheSourcesWord(t *testing.T) {
 	c := newCluster(t)
 	c.withState(corev1.ReadWriteOnce, false)
 	m := c.migration("m", "a")
@@ -129,8 +129,8 @@ func TestStateWithoutTheSourcesWord(t *testing.T) {
 	}
 }
 
-// TestStateAwaitsUpdate: a guest whose state goes to another claim waits for the virt-handlers of the present version. Others do not.
-func TestStateAwaitsUpdate(t *testing.T) {
+// TestStateMoveWaitsForNewHandlers: a guest whose state goes to another claim waits for the virt-handlers of the present version. Others do not.
+func TestStateMoveWaitsForNewHandlers(t *testing.T) {
 	for mode, waits := range map[corev1.PersistentVolumeAccessMode]bool{corev1.ReadWriteOnce: true, corev1.ReadWriteMany: false} {
 		c := newCluster(t)
 		c.withState(mode, false)
@@ -146,8 +146,8 @@ func TestStateAwaitsUpdate(t *testing.T) {
 	}
 }
 
-// TestSharedStateStays: a claim that both nodes can use is the target's, too.
-func TestSharedStateStays(t *testing.T) {
+// TestSharedStateClaimIsTheTargetsToo: a claim that both nodes can use is the target's, too.
+func TestSharedStateClaimIsTheTargetsToo(t *testing.T) {
 	c := newCluster(t)
 	c.withState(corev1.ReadWriteMany, false)
 	m := c.migration("m", "a")
@@ -161,8 +161,8 @@ func TestSharedStateStays(t *testing.T) {
 	}
 }
 
-// TestStateMoveFails: a migration that fails leaves the old claim, and no other. The next migration begins anew.
-func TestStateMoveFails(t *testing.T) {
+// TestFailedMigrationKeepsTheOldStateClaim: a migration that fails leaves the old claim, and no other. The next migration begins anew.
+func TestFailedMigrationKeepsTheOldStateClaim(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		for _, stage := range stages {
 			c := newCluster(t)
@@ -208,8 +208,8 @@ func TestStateOfGuestThatEnded(t *testing.T) {
 	}
 }
 
-// TestStateClaimInTheWay: somebody else's claim is not taken, and the reason names it.
-func TestStateClaimInTheWay(t *testing.T) {
+// TestStateClaimOfSomebodyElseIsNotTaken: somebody else's claim is not taken, and the reason names it.
+func TestStateClaimOfSomebodyElseIsNotTaken(t *testing.T) {
 	for want, there := range map[string]func(*cluster){
 		"is in the way; delete it": func(c *cluster) {
 			c.make(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1.StateCopyName("a", "vm", "m"), Labels: map[string]string{v1.StateCopyLabel: "m"}}})
@@ -268,8 +268,8 @@ func (c *cluster) takesState() {
 	}
 }
 
-// TestStateOfOrphan: a migration whose object was removed by force hands the state over all the same, before its guest has arrived and after.
-func TestStateOfOrphan(t *testing.T) {
+// TestStateOfForceRemovedMigrationIsHandedOver: a migration whose object was removed by force hands the state over all the same, before its guest has arrived and after.
+func TestStateOfForceRemovedMigrationIsHandedOver(t *testing.T) {
 	for name, ends := range map[string]func(c *cluster, m *v1.VirtualMachineInstanceMigration){
 		"before the guest arrives": func(c *cluster, m *v1.VirtualMachineInstanceMigration) {
 			c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionTarget })
@@ -290,9 +290,9 @@ func TestStateOfOrphan(t *testing.T) {
 	}
 }
 
-// TestStateHandedOverLate: where nobody has handed the state over, because the migration's object was removed right after the migration's end, the next
+// TestNextMigrationHandsTheStateOver: where nobody has handed the state over, because the migration's object was removed right after the migration's end, the next
 // migration does so before the status forgets the last one.
-func TestStateHandedOverLate(t *testing.T) {
+func TestNextMigrationHandsTheStateOver(t *testing.T) {
 	c := newCluster(t)
 	c.withState(corev1.ReadWriteOnce, false)
 	m := c.migration("m", "a")
@@ -312,8 +312,8 @@ func TestStateHandedOverLate(t *testing.T) {
 	}
 }
 
-// TestStateCountsTwice: the state does not leave a copy whose own source is there to stay.
-func TestStateCountsTwice(t *testing.T) {
+// TestStateStaysOnACopyWhoseSourceStays: the state does not leave a copy whose own source is there to stay.
+func TestStateStaysOnACopyWhoseSourceStays(t *testing.T) {
 	c := newCluster(t)
 	c.withState(corev1.ReadWriteOnce, false)
 	older := &corev1.PersistentVolumeClaim{}
@@ -331,9 +331,9 @@ func TestStateCountsTwice(t *testing.T) {
 	}
 }
 
-// TestStateComesBack: a guest whose state is on a claim that both nodes use goes on at the source only if the guest surely never ran at the target:
+// TestSharedStateComesBackOnlyIfNeverRun: a guest whose state is on a claim that both nodes use goes on at the source only if the guest surely never ran at the target:
 // variables and a TPM that the guest wrote there would be newer than its memory. A copy of the claim is deleted, with all that the guest wrote to the copy.
-func TestStateComesBack(t *testing.T) {
+func TestSharedStateComesBackOnlyIfNeverRun(t *testing.T) {
 	for _, mode := range []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany} {
 		for reason, back := range map[string]bool{"QEMUExited": mode == corev1.ReadWriteOnce, "StartFailed": true, "NeverStarted": true} {
 			c := newCluster(t)

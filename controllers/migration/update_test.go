@@ -68,8 +68,8 @@ func (c *cluster) updates(m *Mover, vmi *v1.VirtualMachineInstance) ([]v1.Virtua
 	return all.Items, after
 }
 
-// TestUpdates: a guest whose launcher is of another image gets one migration, after those of users, if the strategy says so.
-func TestUpdates(t *testing.T) {
+// TestOutdatedLauncherMakesOneMigration: a guest whose launcher is of another image gets one migration, after those of users, if the strategy says so.
+func TestOutdatedLauncherMakesOneMigration(t *testing.T) {
 	both := []v1.WorkloadUpdateMethod{v1.WorkloadUpdateEvict, v1.WorkloadUpdateLiveMigrate}
 	for name, n := range map[string]struct {
 		edit    func(*v1.VirtualMachineInstance)
@@ -107,9 +107,9 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// TestUpdatesWait: no guest moves while virt-handlers are being replaced, to a node that is cordoned, or while others have the places
+// TestUpdatesWaitForHandlersAndPlaces: no guest moves while virt-handlers are being replaced, to a node that is cordoned, or while others have the places
 // of updates.
-func TestUpdatesWait(t *testing.T) {
+func TestUpdatesWaitForHandlersAndPlaces(t *testing.T) {
 	c := newCluster(t)
 	m, _ := c.mover(v1.WorkloadUpdateLiveMigrate)
 	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
@@ -147,8 +147,8 @@ func (c *cluster) cordon(name string, cordoned bool) {
 	}
 }
 
-// TestDestination: a guest goes to any other node that takes it, and to another pod on its own node only if there is none.
-func TestDestination(t *testing.T) {
+// TestGuestGoesToAnotherNodeIfThereIsOne: a guest goes to any other node that takes it, and to another pod on its own node only if there is none.
+func TestGuestGoesToAnotherNodeIfThereIsOne(t *testing.T) {
 	node := func(name string, edit func(*corev1.Node)) corev1.Node {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.SchedulableLabel: "true", corev1.LabelHostname: name + "-host"}}}
 		edit(&n)
@@ -202,8 +202,8 @@ func TestUpdateOnOwnNode(t *testing.T) {
 	}
 }
 
-// TestUpdateTakenBack: an update that somebody deletes does not come back at once, and one that is not wanted any more goes.
-func TestUpdateTakenBack(t *testing.T) {
+// TestDeletedUpdateDoesNotComeBackAtOnce: an update that somebody deletes does not come back at once, and one that is not wanted any more goes.
+func TestDeletedUpdateDoesNotComeBackAtOnce(t *testing.T) {
 	c := newCluster(t)
 	m, spec := c.mover(v1.WorkloadUpdateLiveMigrate)
 	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
@@ -232,9 +232,9 @@ func TestUpdateTakenBack(t *testing.T) {
 	}
 }
 
-// TestUpdateWithoutEnd: a guest whose launcher has another image after each update, because a webhook changes the images of new pods, is not moved
+// TestEndlessUpdatesBecomeSeldom: a guest whose launcher has another image after each update, because a webhook changes the images of new pods, is not moved
 // without a pause, and more and more seldom. So is one whose updates fail.
-func TestUpdateWithoutEnd(t *testing.T) {
+func TestEndlessUpdatesBecomeSeldom(t *testing.T) {
 	c := newCluster(t)
 	m, _ := c.mover(v1.WorkloadUpdateLiveMigrate)
 	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
@@ -258,8 +258,8 @@ func TestUpdateWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestUpdateFails: an update that fails is tried again after longer and longer pauses, also by a virt-controller that did not make it.
-func TestUpdateFails(t *testing.T) {
+// TestFailedUpdateIsRetriedLater: an update that fails is tried again after longer and longer pauses, also by a virt-controller that did not make it.
+func TestFailedUpdateIsRetriedLater(t *testing.T) {
 	c := newCluster(t)
 	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
 	first, _ := c.mover(v1.WorkloadUpdateLiveMigrate)
@@ -289,9 +289,9 @@ func TestUpdateFails(t *testing.T) {
 	}
 }
 
-// TestUpdateTurns: a namespace whose updates fail comes after namespaces that wait and whose updates do not. It waits for no namespace that does not
+// TestFailingNamespaceLetsOthersUpdateFirst: a namespace whose updates fail comes after namespaces that wait and whose updates do not. It waits for no namespace that does not
 // wait any more.
-func TestUpdateTurns(t *testing.T) {
+func TestFailingNamespaceLetsOthersUpdateFirst(t *testing.T) {
 	vmi := func(namespace, name string) *v1.VirtualMachineInstance {
 		return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
@@ -323,8 +323,8 @@ func TestUpdateTurns(t *testing.T) {
 	}
 }
 
-// TestUpdateIsMoot: a guest that has left the launcher by another migration needs no update.
-func TestUpdateIsMoot(t *testing.T) {
+// TestGuestThatHasMovedNeedsNoUpdate: a guest that has left the launcher by another migration needs no update.
+func TestGuestThatHasMovedNeedsNoUpdate(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Status.LauncherPod = "new"
 	for pod, want := range map[string]bool{"old": true, "new": false, "": false} {
@@ -335,9 +335,9 @@ func TestUpdateIsMoot(t *testing.T) {
 	}
 }
 
-// TestUpdateMakesWay: an update that keeps a guest on its node holds up no eviction and no taint, unless the guest is being copied already. A target
+// TestUpdateOnOwnNodeMakesWayForEviction: an update that keeps a guest on its node holds up no eviction and no taint, unless the guest is being copied already. A target
 // pod that finds no room on the node would wait for minutes.
-func TestUpdateMakesWay(t *testing.T) {
+func TestUpdateOnOwnNodeMakesWayForEviction(t *testing.T) {
 	evicted := func(vmi *v1.VirtualMachineInstance) { vmi.Status.EvacuationNodeName = "node1" }
 	tainted := func(*v1.VirtualMachineInstance) {}
 	for name, n := range map[string]struct {
@@ -392,8 +392,8 @@ func TestUpdateMakesWay(t *testing.T) {
 	}
 }
 
-// TestUpdateThatWaitsMakesWay: an update that keeps a guest on its node and has not begun is deleted once the guest is to leave the node.
-func TestUpdateThatWaitsMakesWay(t *testing.T) {
+// TestWaitingUpdateIsDeletedForEviction: an update that keeps a guest on its node and has not begun is deleted once the guest is to leave the node.
+func TestWaitingUpdateIsDeletedForEviction(t *testing.T) {
 	c := newCluster(t)
 	vmi := c.leaver("a", func(*v1.VirtualMachineInstance) {})
 	m := c.migration("m", "a")

@@ -72,9 +72,9 @@ func TestReportAgent(t *testing.T) {
 	}
 }
 
-// TestAgentAfterRestart: a virt-handler that was just started leaves the status as
+// TestRestartKeepsWhatTheAgentSaid: a virt-handler that was just started leaves the status as
 // it is until the launcher has said what it knows of the agent.
-func TestAgentAfterRestart(t *testing.T) {
+func TestRestartKeepsWhatTheAgentSaid(t *testing.T) {
 	scheme := newTestScheme(t)
 	object := running()
 	object.Namespace, object.Name, object.UID = "ns", "vm", "u1"
@@ -179,9 +179,9 @@ func FuzzAgentReport(f *testing.F) {
 	})
 }
 
-// TestAgentAfterMove: a guest that has moved has the addresses of its new pod, and what its agent said of its interfaces,
+// TestMovedGuestKeepsWhatItsAgentSaid: a guest that has moved has the addresses of its new pod, and what its agent said of its interfaces,
 // until the agent says more.
-func TestAgentAfterMove(t *testing.T) {
+func TestMovedGuestKeepsWhatItsAgentSaid(t *testing.T) {
 	vmi := func(interfaces ...v1.NetworkInterfaceStatus) *v1.VirtualMachineInstance {
 		return &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running, Interfaces: interfaces}}
 	}

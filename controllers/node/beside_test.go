@@ -52,9 +52,9 @@ func besideLinks(vmi *v1.VirtualMachineInstance) map[string]netsetup.Facts {
 	}
 }
 
-// TestBesideStatus: each interface of the spec's is in the status, with what IPAM gave and what the
+// TestEachInterfaceIsInTheStatus: each interface of the spec's is in the status, with what IPAM gave and what the
 // guest's agent says.
-func TestBesideStatus(t *testing.T) {
+func TestEachInterfaceIsInTheStatus(t *testing.T) {
 	vmi := besideVMI()
 	launcher := &sessions.Session{}
 	for _, link := range besideLinks(vmi) {
@@ -92,10 +92,10 @@ func TestBesideStatus(t *testing.T) {
 	}
 }
 
-// TestStartBeside: each interface of the spec's is wired to its own link, and the launcher gets the
+// TestEachInterfaceIsWiredToItsOwnLink: each interface of the spec's is wired to its own link, and the launcher gets the
 // tap of each by its name, and a DHCP socket for those that have an address to tell. Without one of
 // the links, the guest does not start, and nothing is wired.
-func TestStartBeside(t *testing.T) {
+func TestEachInterfaceIsWiredToItsOwnLink(t *testing.T) {
 	for name, missing := range map[string]string{"": "", "without Multus": "lan", "older launcher": ""} {
 		t.Run(name, func(t *testing.T) {
 			n, netns, vmi := newNode(t), nodetest.PodNetwork(t), besideVMI()
@@ -154,9 +154,9 @@ func TestStartBeside(t *testing.T) {
 	}
 }
 
-// TestStartPlansAll: if one of the links cannot have a guest, the launcher is told so with the interface's field,
+// TestNothingIsWiredIfOneLinkIsUnfit: if one of the links cannot have a guest, the launcher is told so with the interface's field,
 // and no interface is wired.
-func TestStartPlansAll(t *testing.T) {
+func TestNothingIsWiredIfOneLinkIsUnfit(t *testing.T) {
 	n, netns, vmi := newNode(t), nodetest.PodNetwork(t), besideVMI()
 	vmi.Spec.Domain.Devices.AutoattachGraphicsDevice, vmi.Spec.Domain.Devices.AutoattachSerialConsole = ptr.To(false), ptr.To(false)
 	v1.Default(vmi)
@@ -188,9 +188,9 @@ func TestStartPlansAll(t *testing.T) {
 	}
 }
 
-// TestConnectionsOverlap: an address that the private network of the masqueraded interface has too is refused, and
+// TestOverlappingAddressIsRefused: an address that the private network of the masqueraded interface has too is refused, and
 // so no guest runs whose masqueraded interface hears nothing.
-func TestConnectionsOverlap(t *testing.T) {
+func TestOverlappingAddressIsRefused(t *testing.T) {
 	vmi := besideVMI()
 	vmi.Spec.Networks[0].Pod.VMNetworkCIDR = "192.0.2.0/28"
 	machine := &qemuargs.Machine{}
@@ -207,8 +207,8 @@ func TestConnectionsOverlap(t *testing.T) {
 	}
 }
 
-// TestConnectionsByPasst: virt-handler wires nothing for an interface of passt, and the others as ever.
-func TestConnectionsByPasst(t *testing.T) {
+// TestPasstInterfaceIsNotWired: virt-handler wires nothing for an interface of passt, and the others as ever.
+func TestPasstInterfaceIsNotWired(t *testing.T) {
 	vmi := besideVMI()
 	first := &vmi.Spec.Domain.Devices.Interfaces[0]
 	first.Masquerade, first.PasstBinding = nil, &v1.InterfacePasstBinding{}
@@ -267,8 +267,8 @@ func addLink(t *testing.T, netns ns.NetNS, facts netsetup.Facts) {
 	}
 }
 
-// TestSameAddresses: a guest moves to a pod that has its addresses, or none.
-func TestSameAddresses(t *testing.T) {
+// TestMoveNeedsThePodsAddressesOrNone: a guest moves to a pod that has its addresses, or none.
+func TestMoveNeedsThePodsAddressesOrNone(t *testing.T) {
 	vmi := besideVMI()
 	links := besideLinks(vmi)
 	vmi.Status.Interfaces = []v1.NetworkInterfaceStatus{{Name: "default", IPs: []string{"10.244.7.7"}}, {Name: "lan", IPs: []string{"192.168.1.50"}}, {Name: "given", IPs: []string{"192.0.2.9", "192.0.2.10"}}, {InterfaceName: "br0", IP: "172.16.0.1"}}
@@ -289,8 +289,8 @@ func TestSameAddresses(t *testing.T) {
 	}
 }
 
-// TestNeedsOf: a target that knows no networks of Multus, or no copies of claims, refuses a guest that has them.
-func TestNeedsOf(t *testing.T) {
+// TestTargetMustKnowMultusAndCopies: a target that knows no networks of Multus, or no copies of claims, refuses a guest that has them.
+func TestTargetMustKnowMultusAndCopies(t *testing.T) {
 	vmi := besideVMI()
 	if got := needsOf(vmi, map[string]int64{"root": 1}); !slices.Equal(got, []string{peers.NeedClaims, peers.NeedNetworks}) {
 		t.Errorf("got %q", got)

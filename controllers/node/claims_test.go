@@ -12,7 +12,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-func TestClaims(t *testing.T) {
+func TestWhichClaimsAreGuestDisks(t *testing.T) {
 	claim := func(name string) *v1.PersistentVolumeClaimVolumeSource {
 		return &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}
 	}

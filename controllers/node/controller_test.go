@@ -18,9 +18,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 )
 
-// TestLauncherGone: a running VMI whose launcher does not dial, to a
+// TestVMIWithoutItsLauncherIsNotReady: a running VMI whose launcher does not dial, to a
 // virt-handler that was just started say, is not ready after a while.
-func TestLauncherGone(t *testing.T) { synctest.Test(t, launcherGone) }
+func TestVMIWithoutItsLauncherIsNotReady(t *testing.T) { synctest.Test(t, launcherGone) }
 
 func launcherGone(t *testing.T) {
 	running := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "u"},

@@ -33,8 +33,8 @@ func (k *kernel) Realtime(_ context.Context, l elevate.Launcher, vcpus []int, ho
 	return k.err
 }
 
-// TestSpeed: the CPUs of the mask get the scheduler once the guest runs, a condition says how that went, and what may come true later is tried again.
-func TestSpeed(t *testing.T) {
+// TestRealtimeCPUsGetTheScheduler: the CPUs of the mask get the scheduler once the guest runs, a condition says how that went, and what may come true later is tried again.
+func TestRealtimeCPUsGetTheScheduler(t *testing.T) {
 	launcher := &sessions.Session{PID: 42, Pod: types.NamespacedName{Namespace: "default", Name: "launcher"}}
 	launcher.SetState(control.StateReport{State: control.StateRunning})
 	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled, ActivePods: map[types.UID]string{"p": "here"}}}
@@ -68,8 +68,8 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// TestLockMemory: QEMU may lock what the pod books, if the VMI says so.
-func TestLockMemory(t *testing.T) {
+// TestQEMUMayLockTheBookedMemory: QEMU may lock what the pod books, if the VMI says so.
+func TestQEMUMayLockTheBookedMemory(t *testing.T) {
 	launcher := &sessions.Session{PID: 42, Pod: types.NamespacedName{Namespace: "default", Name: "launcher"}}
 	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{ActivePods: map[types.UID]string{"p": "here"}}}
 	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 1, Cores: 1, Threads: 1}

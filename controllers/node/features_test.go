@@ -55,9 +55,9 @@ func links(t *testing.T, netns ns.NetNS) []string {
 	return names
 }
 
-// TestNeeds: a launcher with one feature less than a VM needs is told
+// TestLauncherIsToldWhichFeatureItLacks: a launcher with one feature less than a VM needs is told
 // that by the feature's name, before anything is wired; with all of them it is started.
-func TestNeeds(t *testing.T) {
+func TestLauncherIsToldWhichFeatureItLacks(t *testing.T) {
 	needs := []string{control.FeatureConsole, control.FeatureVNC, control.FeatureAgent, control.FeaturePause, control.FeatureConfigDrive, control.FeatureCredentials, control.FeatureKeep,
 		control.FeatureClock, control.FeatureBoard, control.FeatureRequired}
 	for _, missing := range append(needs, "") {

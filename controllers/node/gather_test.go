@@ -27,7 +27,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-func TestGather(t *testing.T) {
+func TestGuestWaitsForOthersOnTheirWay(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	made := func(name string, age time.Duration, phase v1.VirtualMachineInstancePhase, edits ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 		o := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now.Add(-age))},
@@ -77,9 +77,9 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestWake: guests that wait are looked at as soon as nobody comes any more in their
+// TestWaitingGuestsAreLookedAtInTime: guests that wait are looked at as soon as nobody comes any more in their
 // namespace, and no sooner; those of other namespaces are not.
-func TestWake(t *testing.T) {
+func TestWaitingGuestsAreLookedAtInTime(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	coming := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "coming", UID: "coming", CreationTimestamp: metav1.NewTime(now)},
 		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduled, ActivePods: map[types.UID]string{"p": "n1"}}}
@@ -113,7 +113,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-func TestGatherFails(t *testing.T) {
+func TestGuestThatHasWaitedStartsDespiteErrors(t *testing.T) {
 	down := errors.New("down")
 	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(newTestScheme(t)).Build(), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down }})
@@ -127,10 +127,10 @@ func TestGatherFails(t *testing.T) {
 	}
 }
 
-// TestHeld: while another guest of its namespace is on its way, a guest's QEMU is
+// TestGuestIsHeldWhileAnotherIsOnItsWay: while another guest of its namespace is on its way, a guest's QEMU is
 // started and its CPUs are stopped. The CPUs run once the other guest has come. A guest
 // that its user wants paused stays paused.
-func TestHeld(t *testing.T) {
+func TestGuestIsHeldWhileAnotherIsOnItsWay(t *testing.T) {
 	n, netns, now := newNode(t), nodetest.PodNetwork(t), time.Now()
 	launcher := n.Dial(t, "vm1")
 	hello := nodetest.Hello()

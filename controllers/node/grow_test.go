@@ -80,9 +80,9 @@ func growJob(id uint64, state control.JobState, size int64) control.Job {
 	return control.Job{ID: id, Kind: control.JobGrowDisk, Target: "data", State: state, Total: size}
 }
 
-// TestGrowDisk: a size is asked for once, and its job followed to its end, also by a
+// TestGrowthIsAskedForOnceAndFollowed: a size is asked for once, and its job followed to its end, also by a
 // virt-handler that was started anew meanwhile.
-func TestGrowDisk(t *testing.T) {
+func TestGrowthIsAskedForOnceAndFollowed(t *testing.T) {
 	g := newGrowing(t)
 	s := g.session()
 	g.want(s, 0, askGrow)
@@ -107,8 +107,8 @@ func TestGrowDisk(t *testing.T) {
 	g.want(other, 0, askGrow)
 }
 
-// TestGrowDiskFails: what failed is tried again, and not before its time.
-func TestGrowDiskFails(t *testing.T) {
+// TestFailedGrowthIsTriedAgainInTime: what failed is tried again, and not before its time.
+func TestFailedGrowthIsTriedAgainInTime(t *testing.T) {
 	g := newGrowing(t)
 	s := g.session(growJob(1, control.JobFailed, claimSize))
 	g.want(s, sessions.GrowPatience, forgetJob1)

@@ -88,7 +88,7 @@ func (l *leases) lease() *coordinationv1.Lease {
 	return &list.Items[0]
 }
 
-func TestLease(t *testing.T) {
+func TestLeaseTellsAcceleratorAndVersions(t *testing.T) {
 	l := startLeases(t)
 	for pod, version := range map[string]string{"a": "8.2.2", "b": "7.2.22", "c": "7.2.22", "d": "8.2.2; a lie"} {
 		if !l.Sessions.Add(&sessions.Session{Pod: nodetest.Pod(pod), QEMUVersion: version}) {
@@ -127,7 +127,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-func TestLeaseRetry(t *testing.T) {
+func TestFailedLeaseIsWrittenAgain(t *testing.T) {
 	l := startLeases(t)
 	l.fail = context.DeadlineExceeded
 	l.run()

@@ -10,8 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestSetLinks: the launcher is asked for the links that are not as the spec says, and the status says what they are.
-func TestSetLinks(t *testing.T) {
+// TestLinksAreSetAndReported: the launcher is asked for the links that are not as the spec says, and the status says what they are.
+func TestLinksAreSetAndReported(t *testing.T) {
 	g := newGrowing(t)
 	s := g.session()
 	machine := func(down ...string) *qemuargs.Machine {

@@ -387,8 +387,8 @@ func (m *moving) runsOn(side v1.MigrationDecision) {
 	}
 }
 
-// TestMoves: the guest goes to the target, which says so before it lets the guest run.
-func TestMoves(t *testing.T) {
+// TestGuestMovesToTheTarget: the guest goes to the target, which says so before it lets the guest run.
+func TestGuestMovesToTheTarget(t *testing.T) {
 	m := newMoving(t)
 	m.copies()
 	if s := m.status(); s.TargetState.NodeAddress != "192.0.2.2" || s.SourceState.StartTimestamp == nil || s.Decision != "" {
@@ -422,8 +422,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestStays: whatever fails, the guest stays, and the reason is said.
-func TestStays(t *testing.T) {
+// TestGuestStaysWhateverFails: whatever fails, the guest stays, and the reason is said.
+func TestGuestStaysWhateverFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func(m *moving)
 		says string
@@ -449,8 +449,8 @@ func TestStays(t *testing.T) {
 	}
 }
 
-// TestCancelled: virt-controller decides for the source as the guest is copied.
-func TestCancelled(t *testing.T) {
+// TestMigrationIsCancelledDuringTheCopy: virt-controller decides for the source as the guest is copied.
+func TestMigrationIsCancelledDuringTheCopy(t *testing.T) {
 	m := newMoving(t)
 	m.copies()
 	m.decide(v1.DecisionSource)
@@ -463,8 +463,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestNoWordOfTheTarget: the source has sent everything, and the target does not say that it has the guest.
-func TestNoWordOfTheTarget(t *testing.T) {
+// TestSourceHasSentAllAndTargetIsSilent: the source has sent everything, and the target does not say that it has the guest.
+func TestSourceHasSentAllAndTargetIsSilent(t *testing.T) {
 	m := newMoving(t)
 	m.copies()
 	m.source.sent()
@@ -482,8 +482,8 @@ func TestNoWordOfTheTarget(t *testing.T) {
 	m.runsOn(v1.DecisionSource)
 }
 
-// TestNoAPIServer: without the API server the guest stands still on both sides, and runs on one of them afterwards.
-func TestNoAPIServer(t *testing.T) {
+// TestWithoutAPIServerGuestRunsOnOneSide: without the API server the guest stands still on both sides, and runs on one of them afterwards.
+func TestWithoutAPIServerGuestRunsOnOneSide(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		m := newMoving(t)
 		m.copies()
@@ -508,8 +508,8 @@ func TestNoAPIServer(t *testing.T) {
 	}
 }
 
-// TestRefusedToRun: the target's QEMU does not let the guest run, and the source takes it back.
-func TestRefusedToRun(t *testing.T) {
+// TestSourceTakesBackWhatTheTargetRefuses: the target's QEMU does not let the guest run, and the source takes it back.
+func TestSourceTakesBackWhatTheTargetRefuses(t *testing.T) {
 	m := newMoving(t)
 	m.target.answers[control.CommandRun] = `{"refused":"Failed to get a lock"}`
 	m.copies()
@@ -523,8 +523,8 @@ func TestRefusedToRun(t *testing.T) {
 	}
 }
 
-// TestMayHaveRun: the target's launcher does not say whether the guest ran. Its source must not take it back.
-func TestMayHaveRun(t *testing.T) {
+// TestSourceDoesNotTakeBackWhatMayHaveRun: the target's launcher does not say whether the guest ran. Its source must not take it back.
+func TestSourceDoesNotTakeBackWhatMayHaveRun(t *testing.T) {
 	m := newMoving(t)
 	m.target.refuse[control.CommandRun] = "QEMU does not answer"
 	m.copies()
@@ -536,8 +536,8 @@ func TestMayHaveRun(t *testing.T) {
 	}
 }
 
-// TestSilentTarget: a QEMU that never says whether it lets a guest run does not keep the guest standing still for ever.
-func TestSilentTarget(t *testing.T) {
+// TestSilentTargetQEMUIsGivenUp: a QEMU that never says whether it lets a guest run does not keep the guest standing still for ever.
+func TestSilentTargetQEMUIsGivenUp(t *testing.T) {
 	m := newMoving(t)
 	m.target.mu.Lock()
 	m.target.refuse[control.CommandRun] = "QEMU does not answer"
@@ -556,8 +556,8 @@ func TestSilentTarget(t *testing.T) {
 	}
 }
 
-// TestRestarted: a virt-handler that was restarted goes on with the guests that its predecessor has sent.
-func TestRestarted(t *testing.T) {
+// TestRestartedHandlerGoesOnWithMigrations: a virt-handler that was restarted goes on with the guests that its predecessor has sent.
+func TestRestartedHandlerGoesOnWithMigrations(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(m *moving)
 		on        v1.MigrationDecision
@@ -587,8 +587,8 @@ func TestRestarted(t *testing.T) {
 	}
 }
 
-// TestUnexpected: no other guest is received, from no other node, and each channel once.
-func TestUnexpected(t *testing.T) {
+// TestUnexpectedGuestIsNotReceived: no other guest is received, from no other node, and each channel once.
+func TestUnexpectedGuestIsNotReceived(t *testing.T) {
 	m := newMoving(t)
 	offer := func(change func(*peers.Offer)) *peers.Offer {
 		o := &peers.Offer{Namespace: "default", Name: "vm", UID: "u", QEMUVersion: "7.2.22", Machine: *m.source.state.Machine}
@@ -626,8 +626,8 @@ func TestUnexpected(t *testing.T) {
 	m.until("cancelled", func() bool { return !m.there.Expects(t.Context(), "here") })
 }
 
-// TestLimits: a migration has the limits of its configuration, by what is to be copied.
-func TestLimits(t *testing.T) {
+// TestMigrationHasItsConfiguredLimits: a migration has the limits of its configuration, by what is to be copied.
+func TestMigrationHasItsConfiguredLimits(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("1Gi"))}
 	// The launcher says more memory than there is.
@@ -643,8 +643,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestEndedWithoutTheSource: the migration has ended while the source's virt-handler was away, and its guest still stands.
-func TestEndedWithoutTheSource(t *testing.T) {
+// TestMigrationEndedWhileTheSourceWasAway: the migration has ended while the source's virt-handler was away, and its guest still stands.
+func TestMigrationEndedWhileTheSourceWasAway(t *testing.T) {
 	for decision, command := range map[v1.MigrationDecision]string{v1.DecisionSource: control.CommandTakeBack, v1.DecisionTarget: control.CommandRelease} {
 		m := newMoving(t)
 		m.copies()
@@ -666,9 +666,9 @@ func TestEndedWithoutTheSource(t *testing.T) {
 	}
 }
 
-// TestOneNode: the guest goes to another pod of its node, and one virt-handler is source and target. The guest runs in one of the two pods, also
+// TestMigrationToAnotherPodOfTheNode: the guest goes to another pod of its node, and one virt-handler is source and target. The guest runs in one of the two pods, also
 // where that virt-handler is restarted on the way.
-func TestOneNode(t *testing.T) {
+func TestMigrationToAnotherPodOfTheNode(t *testing.T) {
 	sent := func(m *moving) { m.source.sent(); m.target.report(control.StateReceived) }
 	away := func(m *moving) {
 		m.here.Departures.Close()
@@ -726,9 +726,9 @@ func TestOneNode(t *testing.T) {
 	}
 }
 
-// TestEndedOnOneNode: the guest went to another pod of the same node while virt-handler was away. The next virt-handler ends the launcher that
+// TestLeftLauncherOfTheSameNodeIsEnded: the guest went to another pod of the same node while virt-handler was away. The next virt-handler ends the launcher that
 // the guest has left, whether it still has the guest or not.
-func TestEndedOnOneNode(t *testing.T) {
+func TestLeftLauncherOfTheSameNodeIsEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave   func(*moving)
 		command string
@@ -771,8 +771,8 @@ func TestEndedOnOneNode(t *testing.T) {
 	}
 }
 
-// TestStillRuns: a guest that runs here although it is decided that it runs on the target is ended at once.
-func TestStillRuns(t *testing.T) {
+// TestGuestThatRunsOnTheTargetIsEndedHere: a guest that runs here although it is decided that it runs on the target is ended at once.
+func TestGuestThatRunsOnTheTargetIsEndedHere(t *testing.T) {
 	m := newMoving(t)
 	m.copies()
 	m.decide(v1.DecisionTarget)
@@ -781,8 +781,8 @@ func TestStillRuns(t *testing.T) {
 	m.until("ended", func() bool { return m.source.wasAsked(control.CommandShutdown) > 0 })
 }
 
-// TestStall: nothing sent for too long is noticed.
-func TestStall(t *testing.T) {
+// TestStalledMigrationIsNoticed: nothing sent for too long is noticed.
+func TestStalledMigrationIsNoticed(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := stall{limit: time.Minute, now: func() time.Time { return now }}
 	for i, c := range []struct {
@@ -797,9 +797,9 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestSourceSpeaksFirst: the source writes that it sends the guest before its launcher is asked to. If that cannot be written, nothing is sent, and so it
+// TestSourceWritesBeforeItSends: the source writes that it sends the guest before its launcher is asked to. If that cannot be written, nothing is sent, and so it
 // is if somebody has decided already.
-func TestSourceSpeaksFirst(t *testing.T) {
+func TestSourceWritesBeforeItSends(t *testing.T) {
 	m := newMoving(t)
 	m.source.refuse[control.CommandMigrate] = "the guest reboots"
 	m.until("decided", func() bool { return m.status().Decision != "" })
@@ -838,8 +838,8 @@ func (m *moving) copiesState() {
 	}
 }
 
-// TestMovesState: the source sends the UEFI variables of a guest whose state goes to another claim, and the target's launcher must know of that.
-func TestMovesState(t *testing.T) {
+// TestSourceSendsUEFIVariables: the source sends the UEFI variables of a guest whose state goes to another claim, and the target's launcher must know of that.
+func TestSourceSendsUEFIVariables(t *testing.T) {
 	m := newMoving(t)
 	m.copiesState()
 	m.copies()
@@ -859,8 +859,8 @@ func TestMovesState(t *testing.T) {
 	m.runsOn(v1.DecisionTarget)
 }
 
-// TestStateOfEarlierSource: a source's virt-handler that does not send the UEFI variables cannot have the guest come without them.
-func TestStateOfEarlierSource(t *testing.T) {
+// TestGuestStaysIfSourceSendsNoUEFIVariables: a source's virt-handler that does not send the UEFI variables cannot have the guest come without them.
+func TestGuestStaysIfSourceSendsNoUEFIVariables(t *testing.T) {
 	m := newMoving(t)
 	m.copiesState()
 	offer := &peers.Offer{Version: peers.Version, Namespace: "default", Name: "vm", UID: "u", Machine: *m.source.is().Machine, QEMUVersion: "7.2.22"}

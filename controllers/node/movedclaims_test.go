@@ -52,8 +52,8 @@ func (m *moving) begins() {
 	}
 }
 
-// TestClaimMoves: the target's launcher makes a disk as large as the source's, and the disk is copied.
-func TestClaimMoves(t *testing.T) {
+// TestTargetMakesADiskAsLarge: the target's launcher makes a disk as large as the source's, and the disk is copied.
+func TestTargetMakesADiskAsLarge(t *testing.T) {
 	m := newMovingClaim(t)
 	m.begins()
 	m.copies()
@@ -73,8 +73,8 @@ func TestClaimMoves(t *testing.T) {
 	}
 }
 
-// TestAtMostClaims: a launcher that says that its disk is large gets no more time than its claims permit.
-func TestAtMostClaims(t *testing.T) {
+// TestLargeDiskGetsTheTimeOfItsClaim: a launcher that says that its disk is large gets no more time than its claims permit.
+func TestLargeDiskGetsTheTimeOfItsClaim(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{
 		{VolumeName: "a", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{Requests: storage("1Gi")}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{Requests: storage("1Gi"), Capacity: storage("2Gi")}},
@@ -89,8 +89,8 @@ func storage(size string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
 }
 
-// TestSharedDiskIsKept: the source's launcher has made a disk that both nodes have. The target does not make it anew.
-func TestSharedDiskIsKept(t *testing.T) {
+// TestSharedDiskIsNotMadeAnew: the source's launcher has made a disk that both nodes have. The target does not make it anew.
+func TestSharedDiskIsNotMadeAnew(t *testing.T) {
 	m := &qemuargs.Machine{UUID: "machine", Disks: []qemuargs.Disk{
 		{Name: "shared", Image: qemuargs.Image{Volume: qemuargs.FileVolume, Create: 5}},
 		{Name: "moved", Image: qemuargs.Image{Volume: qemuargs.FileVolume, Create: 5}},
@@ -113,8 +113,8 @@ func TestSharedDiskIsKept(t *testing.T) {
 	}
 }
 
-// TestClaimDoesNotMove: a target without room for the disk, or whose claim has a disk, says so, and the guest stays.
-func TestClaimDoesNotMove(t *testing.T) {
+// TestGuestStaysIfTargetHasNoRoomForItsDisk: a target without room for the disk, or whose claim has a disk, says so, and the guest stays.
+func TestGuestStaysIfTargetHasNoRoomForItsDisk(t *testing.T) {
 	for name, c := range map[string]struct{ source, target, says string }{
 		"no room":               {"", `{"claims":[{"missing":true,"free":1073741823}]}`, "has no room for its disk of 1073741824 bytes: 1073741823 are free"},
 		"a disk is there":       {"", `{"claims":[{"size":1073741824}]}`, "has a disk already"},
@@ -149,8 +149,8 @@ func TestClaimDoesNotMove(t *testing.T) {
 	}
 }
 
-// TestMakeMoved: only a disk in a file of a claim that the guest can write to is made.
-func TestMakeMoved(t *testing.T) {
+// TestWhichDisksTheTargetMakes: only a disk in a file of a claim that the guest can write to is made.
+func TestWhichDisksTheTargetMakes(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root"}}
 	facts := []qemuargs.VolumeFacts{{Missing: true, Free: 2 * gib}}
@@ -173,9 +173,9 @@ func TestMakeMoved(t *testing.T) {
 	}
 }
 
-// TestMovedWithoutDirect: QEMU refuses native I/O without O_DIRECT. So a disk that moves to a claim without O_DIRECT goes without both, unless its
+// TestMovedDiskWithoutDirectIO: QEMU refuses native I/O without O_DIRECT. So a disk that moves to a claim without O_DIRECT goes without both, unless its
 // spec asks for one of them.
-func TestMovedWithoutDirect(t *testing.T) {
+func TestMovedDiskWithoutDirectIO(t *testing.T) {
 	for name, c := range map[string]struct {
 		disk v1.Disk
 		ok   bool

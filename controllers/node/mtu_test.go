@@ -12,8 +12,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// TestUnusualMTU: a VMI says of which networks the MTU keeps something from its guest, and why.
-func TestUnusualMTU(t *testing.T) {
+// TestVMISaysWhatAnUnusualMTUKeepsFromIt: a VMI says of which networks the MTU keeps something from its guest, and why.
+func TestVMISaysWhatAnUnusualMTUKeepsFromIt(t *testing.T) {
 	for mtus, want := range map[[2]int]string{
 		{1500, 0}:     "",
 		{1280, 9216}:  "",
@@ -65,8 +65,8 @@ func TestUnusualMTU(t *testing.T) {
 	}
 }
 
-// TestMTUOfCards: a guest whose card takes no large packets is not told that it may send some.
-func TestMTUOfCards(t *testing.T) {
+// TestGuestIsToldNoLargerMTUThanItsCards: a guest whose card takes no large packets is not told that it may send some.
+func TestGuestIsToldNoLargerMTUThanItsCards(t *testing.T) {
 	for driver, want := range map[string]uint16{"virtio-net-pci-non-transitional": 60000, "e1000": 16110, "e1000e": 9212, "rtl8139": 4096} {
 		if got := mtuOf(qemuargs.NIC{Driver: driver}, 60000); got != want {
 			t.Errorf("%s: %d, want %d", driver, got, want)

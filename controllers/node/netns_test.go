@@ -23,7 +23,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-func TestVouched(t *testing.T) {
+func TestNamespaceMustHaveThePodsAddresses(t *testing.T) {
 	facts := netsetup.Facts{Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("10.9.9.9/32"), netip.MustParsePrefix("fd00::5/64")}}
 	tests := []struct {
 		name string
@@ -50,7 +50,7 @@ func TestVouched(t *testing.T) {
 
 // The plan of either binding, done, leaves a namespace in which the pod's addresses
 // are found again: by a virt-handler that is restarted then, too.
-func TestVouchedAfterWiring(t *testing.T) {
+func TestWiredNamespaceHasThePodsAddresses(t *testing.T) {
 	pod := []string{"10.244.0.5", "fd00::5"}
 	for name, plan := range map[string]func(netsetup.Facts) (*netsetup.Plan, error){
 		"masquerade": func(f netsetup.Facts) (*netsetup.Plan, error) {
@@ -82,7 +82,7 @@ func TestVouchedAfterWiring(t *testing.T) {
 
 // A guest runs in a namespace with the address 10.244.0.5, and with one more that
 // no pod has.
-func TestReportsOnlyItsPod(t *testing.T) {
+func TestOnlyThePodsAddressesAreReported(t *testing.T) {
 	started := time.Unix(1000, 0)
 	pod := types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName("vm", "u1", v1.FirstPod)}
 	tests := []struct {

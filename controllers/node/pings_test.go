@@ -21,9 +21,9 @@ func pinged(t *testing.T) (*growing, *sessions.Session) {
 	return g, s
 }
 
-// TestHoldPings: the launcher is told what the annotation says, when that differs from what the
+// TestLauncherIsToldToHoldPings: the launcher is told what the annotation says, when that differs from what the
 // launcher does.
-func TestHoldPings(t *testing.T) {
+func TestLauncherIsToldToHoldPings(t *testing.T) {
 	g, s := pinged(t)
 	steps := func(name string, agent *control.AgentReport, asked string) {
 		t.Helper()
@@ -58,8 +58,8 @@ func TestHoldPings(t *testing.T) {
 	}
 }
 
-// TestAnnouncePing: a failed ping is told once, and only for a VMI with such a probe.
-func TestAnnouncePing(t *testing.T) {
+// TestFailedPingIsToldOnce: a failed ping is told once, and only for a VMI with such a probe.
+func TestFailedPingIsToldOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	g, s := pinged(t)
 	g.Events = recorder

@@ -49,8 +49,8 @@ func (m *moving) leaves() {
 	m.source.report(control.StateMoved, job(control.JobMigrate, control.JobRunning))
 }
 
-// TestPostCopy: the guest runs on the target before its memory is there. The migration ends, and with it the source, when the memory is.
-func TestPostCopy(t *testing.T) {
+// TestPostCopyEndsWhenTheMemoryIsThere: the guest runs on the target before its memory is there. The migration ends, and with it the source, when the memory is.
+func TestPostCopyEndsWhenTheMemoryIsThere(t *testing.T) {
 	m := newLate(t)
 	m.copies()
 	var asked control.MigrateRequest
@@ -89,8 +89,8 @@ func (m *moving) open(times int) {
 	}
 }
 
-// TestPostCopyRefused: where a side cannot, the migration goes on without, and says why.
-func TestPostCopyRefused(t *testing.T) {
+// TestMigrationGoesOnWithoutPostCopy: where a side cannot, the migration goes on without, and says why.
+func TestMigrationGoesOnWithoutPostCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*moving)
 		says   string
@@ -120,9 +120,9 @@ func TestPostCopyRefused(t *testing.T) {
 	}
 }
 
-// TestPostCopyNoReturn: once the guest has left by post-copy, the source's virt-handler decides nothing as long as its launcher cannot let
+// TestSourceDecidesNothingAfterPostCopy: once the guest has left by post-copy, the source's virt-handler decides nothing as long as its launcher cannot let
 // the guest run again.
-func TestPostCopyNoReturn(t *testing.T) {
+func TestSourceDecidesNothingAfterPostCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		state   control.JobState
 		returns bool
@@ -154,8 +154,8 @@ func TestPostCopyNoReturn(t *testing.T) {
 	}
 }
 
-// TestPostCopyKept: the launcher of a guest that has failed before its memory was there is not kept: its migration would not end.
-func TestPostCopyKept(t *testing.T) {
+// TestFailedPostCopyLauncherIsNotKept: the launcher of a guest that has failed before its memory was there is not kept: its migration would not end.
+func TestFailedPostCopyLauncherIsNotKept(t *testing.T) {
 	m := newLate(t)
 	m.leaves()
 	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
@@ -167,8 +167,8 @@ func TestPostCopyKept(t *testing.T) {
 	}
 }
 
-// TestPostCopySilent: a QEMU that never says whether it lets a guest run does not keep its migration's place.
-func TestPostCopySilent(t *testing.T) {
+// TestPostCopyOfSilentQEMUFreesItsPlace: a QEMU that never says whether it lets a guest run does not keep its migration's place.
+func TestPostCopyOfSilentQEMUFreesItsPlace(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		m := newLate(t)
 		m.leaves()
@@ -198,8 +198,8 @@ func TestPostCopySilent(t *testing.T) {
 	}
 }
 
-// TestPostCopyTooSlow: a launcher that sends nothing more does not keep its migration's place.
-func TestPostCopyTooSlow(t *testing.T) {
+// TestPostCopyThatStandsStillFreesItsPlace: a launcher that sends nothing more does not keep its migration's place.
+func TestPostCopyThatStandsStillFreesItsPlace(t *testing.T) {
 	m := newLate(t)
 	m.leaves()
 	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
@@ -222,9 +222,9 @@ func TestPostCopyTooSlow(t *testing.T) {
 	})
 }
 
-// TestPostCopyLies: a launcher that says more memory than its guest has does not keep its place longer, although it sends something all
+// TestPostCopyWithFalseSizeFreesItsPlace: a launcher that says more memory than its guest has does not keep its place longer, although it sends something all
 // the time.
-func TestPostCopyLies(t *testing.T) {
+func TestPostCopyWithFalseSizeFreesItsPlace(t *testing.T) {
 	m := newLate(t)
 	m.source.mu.Lock()
 	m.source.state.Machine.MemoryBytes = 1 << 50
@@ -246,8 +246,8 @@ func TestPostCopyLies(t *testing.T) {
 	})
 }
 
-// TestNotCommitted: a migration that is decided meanwhile does not go on by post-copy.
-func TestNotCommitted(t *testing.T) {
+// TestDecidedMigrationGetsNoPostCopy: a migration that is decided meanwhile does not go on by post-copy.
+func TestDecidedMigrationGetsNoPostCopy(t *testing.T) {
 	m := newLate(t)
 	m.copies()
 	m.decide(v1.DecisionSource)
@@ -260,9 +260,9 @@ func TestNotCommitted(t *testing.T) {
 	m.runsOn(v1.DecisionSource)
 }
 
-// TestPostCopyRunRefused: while the memory of a guest comes that the target's QEMU does not let run, the target asks again. When all of the
+// TestPostCopyTargetAsksAgainToRun: while the memory of a guest comes that the target's QEMU does not let run, the target asks again. When all of the
 // memory is there, the source has everything too, and takes the guest back.
-func TestPostCopyRunRefused(t *testing.T) {
+func TestPostCopyTargetAsksAgainToRun(t *testing.T) {
 	m := newLate(t)
 	m.leaves()
 	m.target.answer(control.CommandRun, `{"refused":"no lock"}`)

@@ -23,8 +23,8 @@ type wanted struct {
 	conditions []string
 }
 
-// TestStartFailedOfDeleted: of a VMI that is deleted, virt-handler writes no complaint over virt-controller's.
-func TestStartFailedOfDeleted(t *testing.T) {
+// TestDeletedVMIGetsNoComplaint: of a VMI that is deleted, virt-handler writes no complaint over virt-controller's.
+func TestDeletedVMIGetsNoComplaint(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse, Reason: v1.ReasonSandboxStays}, metav1.Unix(1000, 0))
 	vmi.DeletionTimestamp = ptr.To(metav1.Unix(1000, 0))
@@ -37,7 +37,7 @@ func TestStartFailedOfDeleted(t *testing.T) {
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestReportOfALauncher(t *testing.T) {
 	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
 	startedAt := then.Time
 	kvm := &qemuargs.Machine{Type: "pc-q35-7.2", Accelerator: qemuargs.KVM, NICs: []qemuargs.NIC{{Name: "default", MAC: "52:54:00:00:00:01", Queues: 2}}}
@@ -98,9 +98,9 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportProbed: of a guest that runs and has a readiness probe, virt-handler
+// TestReportWithReadinessProbe: of a guest that runs and has a readiness probe, virt-handler
 // says only that it runs.
-func TestReportProbed(t *testing.T) {
+func TestReportWithReadinessProbe(t *testing.T) {
 	startedAt := time.Unix(1000, 0)
 	for old, want := range map[string]string{
 		"":                             "False/ContainersNotReady",
@@ -126,8 +126,8 @@ func TestReportProbed(t *testing.T) {
 	}
 }
 
-// TestReportSilence: whoever does not answer, the VMI is not ready, and that is all.
-func TestReportSilence(t *testing.T) {
+// TestSilentLauncherMakesVMINotReady: whoever does not answer, the VMI is not ready, and that is all.
+func TestSilentLauncherMakesVMINotReady(t *testing.T) {
 	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
 	startedAt := then.Time
 	state := control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}, StartedAt: &startedAt}
@@ -182,7 +182,7 @@ func TestReportSilence(t *testing.T) {
 	}
 }
 
-func TestPaused(t *testing.T) {
+func TestWhyAGuestIsPaused(t *testing.T) {
 	for _, tt := range []struct {
 		pause           *control.Pause
 		reason, message string
@@ -202,8 +202,8 @@ func TestPaused(t *testing.T) {
 	}
 }
 
-// TestAnnouncePause: a running guest's pauses and their ends are told once each.
-func TestAnnouncePause(t *testing.T) {
+// TestPauseIsToldOnce: a running guest's pauses and their ends are told once each.
+func TestPauseIsToldOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	r := &Reconciler{Events: recorder}
 	startedAt := time.Unix(1000, 0)

@@ -24,9 +24,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
-// TestStale: a guest whose VMI has ended or is gone ends at once. No other guest does: not one whose VMI
+// TestGuestWithoutVMIEndsAtOnce: a guest whose VMI has ended or is gone ends at once. No other guest does: not one whose VMI
 // is not in the cache yet, nor one of which the API server says nothing.
-func TestStale(t *testing.T) {
+func TestGuestWithoutVMIEndsAtOnce(t *testing.T) {
 	end := []string{`grace {"seconds":0}`, "shutdown null"}
 	for name, c := range map[string]struct {
 		vmi      func(*v1.VirtualMachineInstance) // nil: there is none

@@ -10,9 +10,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestReportStateStays: the status says that a launcher cannot send the UEFI variables, until another launcher has the guest. It says nothing of guests
+// TestStatusSaysUEFIVariablesCannotMove: the status says that a launcher cannot send the UEFI variables, until another launcher has the guest. It says nothing of guests
 // whose variables end with them.
-func TestReportStateStays(t *testing.T) {
+func TestStatusSaysUEFIVariablesCannotMove(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	if reportStateStays(vmi, nil, metav1.Unix(1, 0)); len(vmi.Status.Conditions) > 0 {
 		t.Errorf("without variables on a claim: %+v", vmi.Status.Conditions)

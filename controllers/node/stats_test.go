@@ -130,8 +130,8 @@ func TestStatsCollector(t *testing.T) {
 	}
 }
 
-// TestStatsShared: who asks while another waits waits for the same answer.
-func TestStatsShared(t *testing.T) {
+// TestStatsAreSharedByWhoWaits: who asks while another waits waits for the same answer.
+func TestStatsAreSharedByWhoWaits(t *testing.T) {
 	n := newStatsNode(t)
 	n.add("good", aStatistic)
 	launcher := n.sessions.Get(types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName("good", "good", v1.FirstPod)})

@@ -47,9 +47,9 @@ func (d *vhostDevice) stillOpen() (n int) {
 	return n
 }
 
-// TestVhostNet: with KVM a launcher gets a file of vhost-net for each queue, where the kernel has
+// TestLauncherGetsVhostNetForEachQueue: with KVM a launcher gets a file of vhost-net for each queue, where the kernel has
 // vhost-net and the launcher knows it. An older launcher is started without.
-func TestVhostNet(t *testing.T) {
+func TestLauncherGetsVhostNetForEachQueue(t *testing.T) {
 	older := slices.DeleteFunc(control.Features(), func(f string) bool { return f == control.FeatureVhostNet })
 	works, broken := kvmcheck.Result{Verdict: kvmcheck.Works}, kvmcheck.Result{Verdict: kvmcheck.Broken}
 	for name, c := range map[string]struct {
@@ -101,9 +101,9 @@ func TestVhostNet(t *testing.T) {
 	}
 }
 
-// TestVhostHandoversOfCards: a hand-over counts once, however many cards it has files for, and not at all if
+// TestVhostHandoverOfManyCardsCountsOnce: a hand-over counts once, however many cards it has files for, and not at all if
 // the network could not be wired before the first.
-func TestVhostHandoversOfCards(t *testing.T) {
+func TestVhostHandoverOfManyCardsCountsOnce(t *testing.T) {
 	vmi, device := demanding(), &vhostDevice{}
 	r := &Reconciler{OpenVhostNet: device.open}
 	for range vhostHandovers {
@@ -127,9 +127,9 @@ func TestVhostHandoversOfCards(t *testing.T) {
 	}
 }
 
-// TestVhostHandovers: a launcher gets files of vhost-net a few times. Another launcher has its own count, also that of another pod
+// TestVhostHandoversAreBounded: a launcher gets files of vhost-net a few times. Another launcher has its own count, also that of another pod
 // of the same VMI.
-func TestVhostHandovers(t *testing.T) {
+func TestVhostHandoversAreBounded(t *testing.T) {
 	vmi, h := demanding(), &vhostCounts{}
 	another := vmi.DeepCopy()
 	another.Name = "another"

@@ -10,7 +10,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-func TestWeight(t *testing.T) {
+func TestCPUWeightOfAPodsCgroup(t *testing.T) {
 	const (
 		uid     = "0e3c1c55-8b6f-4f0e-9d53-2a4b1c1f7a10"
 		other   = "11111111-8b6f-4f0e-9d53-2a4b1c1f7a10"

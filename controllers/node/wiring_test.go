@@ -16,8 +16,8 @@ import (
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
-// TestLease: what an interface asks for, and what its network is, is what DHCP tells.
-func TestDHCPLease(t *testing.T) {
+// TestDHCPTellsWhatTheInterfaceAsksFor: what an interface asks for, and what its network is, is what DHCP tells.
+func TestDHCPTellsWhatTheInterfaceAsksFor(t *testing.T) {
 	facts := netsetup.Facts{Link: "eth0", MTU: 1450, MAC: "0a:58:0a:58:00:05", Addresses: []netip.Prefix{prefix("10.88.0.5/24")},
 		Routes: []netsetup.Route{{Destination: prefix("0.0.0.0/0"), Gateway: addr("10.88.0.1")}, {Destination: prefix("10.88.0.1/32")}}}
 	resolved := qemuargs.NIC{MAC: "52:54:00:00:00:01", Queues: 2}

@@ -159,8 +159,8 @@ func TestNodeComesAndGoes(t *testing.T) {
 	n.has(want("false", "kvm"), 4)
 }
 
-// TestControllerRestarts: the next one does not take an old Lease for a new.
-func TestControllerRestarts(t *testing.T) {
+// TestRestartTakesNoOldLeaseForNew: the next one does not take an old Lease for a new.
+func TestRestartTakesNoOldLeaseForNew(t *testing.T) {
 	n := newNodes(t, node(map[string]string{v1.SchedulableLabel: "true"}))
 	n.renew("tcg")
 	n.clock.SetTime(at(1000).Add(Lifetime))
@@ -168,16 +168,16 @@ func TestControllerRestarts(t *testing.T) {
 	n.has(map[string]string{v1.SchedulableLabel: "false", AcceleratorKey: "tcg"}, 1)
 }
 
-// TestUserChangesLabel: it is ours.
-func TestUserChangesLabel(t *testing.T) {
+// TestLabelThatAUserChangedIsRestored: it is ours.
+func TestLabelThatAUserChangedIsRestored(t *testing.T) {
 	n := newNodes(t, node(map[string]string{v1.SchedulableLabel: "false", AcceleratorKey: "kvm"}))
 	n.renew("tcg")
 	n.reconcile()
 	n.has(map[string]string{v1.SchedulableLabel: "true", AcceleratorKey: "tcg"}, 1)
 }
 
-// TestCacheIsBehind: a Lease that only the cache does not know to be renewed.
-func TestCacheIsBehind(t *testing.T) {
+// TestLeaseOfACacheThatIsBehind: a Lease that only the cache does not know to be renewed.
+func TestLeaseOfACacheThatIsBehind(t *testing.T) {
 	n := newNodes(t, node(nil))
 	n.renew("tcg")
 	n.reconcile()
@@ -197,8 +197,8 @@ func TestCacheIsBehind(t *testing.T) {
 	n.has(map[string]string{v1.SchedulableLabel: "true", AcceleratorKey: "tcg"}, 1)
 }
 
-// TestNodeIsDeleted: its Lease goes with it, once virt-handler has.
-func TestNodeIsDeleted(t *testing.T) {
+// TestLeaseIsDeletedWithItsNode: its Lease goes with it, once virt-handler has.
+func TestLeaseIsDeletedWithItsNode(t *testing.T) {
 	n := newNodes(t)
 	n.renew("tcg")
 	left := func() int {
@@ -217,7 +217,7 @@ func TestNodeIsDeleted(t *testing.T) {
 	}
 }
 
-func TestWriteFails(t *testing.T) {
+func TestFailedWriteIsTriedAgain(t *testing.T) {
 	n := newNodes(t, node(nil))
 	n.renew("tcg")
 	n.fail = context.DeadlineExceeded
@@ -229,7 +229,7 @@ func TestWriteFails(t *testing.T) {
 	n.has(map[string]string{v1.SchedulableLabel: "true", AcceleratorKey: "tcg"}, 2)
 }
 
-func TestTrim(t *testing.T) {
+func TestTrimmedNodeHasWhatIsNeeded(t *testing.T) {
 	full := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{
 		Name: "node-1", UID: "u", ResourceVersion: "7", Labels: map[string]string{"theirs": "x", v1.SchedulableLabel: "true"},
 		Annotations: map[string]string{"large": "x"}, ManagedFields: []metav1.ManagedFieldsEntry{{}}}}

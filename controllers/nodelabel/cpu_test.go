@@ -46,8 +46,8 @@ func TestCPULabels(t *testing.T) {
 	}
 }
 
-// TestHostileNode: only known names become labels, and all of them are labels of ours.
-func TestHostileNode(t *testing.T) {
+// TestOnlyKnownNamesBecomeLabels: only known names become labels, and all of them are labels of ours.
+func TestOnlyKnownNamesBecomeLabels(t *testing.T) {
 	evil := []string{"", "kubernetes.io/hostname", "../x", "Haswell-v99", "Haswell ", strings.Repeat("a", 100), "AES", "node-role"}
 	for i := range 5000 {
 		evil = append(evil, fmt.Sprint("x", i))
@@ -122,8 +122,8 @@ func (n *nodes) labels() map[string]string {
 	return got.Labels
 }
 
-// TestNodeTells: labels come and go with what the node tells; those of others stay.
-func TestNodeTells(t *testing.T) {
+// TestLabelsFollowWhatTheNodeTells: labels come and go with what the node tells; those of others stay.
+func TestLabelsFollowWhatTheNodeTells(t *testing.T) {
 	n := newNodes(t, node(map[string]string{"theirs": "too", "cpu-model.node.kubevirt.io/Penryn": "true"}))
 	config := &v1.KubeVirtConfiguration{}
 	n.Cluster = clusterOf(config)
@@ -157,9 +157,9 @@ func TestNodeTells(t *testing.T) {
 	}
 }
 
-// TestOtherAccelerator: what a node told of another accelerator than it has now is no label of the node. A node without an accelerator keeps
+// TestCPUsOfOtherAcceleratorAreNoLabels: what a node told of another accelerator than it has now is no label of the node. A node without an accelerator keeps
 // its labels, for its guests run on.
-func TestOtherAccelerator(t *testing.T) {
+func TestCPUsOfOtherAcceleratorAreNoLabels(t *testing.T) {
 	const label = "cpu-model.node.kubevirt.io/Haswell"
 	n := newNodes(t, node(nil))
 	n.tell(told)
@@ -180,8 +180,8 @@ func TestOtherAccelerator(t *testing.T) {
 	}
 }
 
-// TestUnreadable: a Lease that cannot be read is logged once for each error, and the labels stay.
-func TestUnreadable(t *testing.T) {
+// TestUnreadableLeaseIsLoggedOnce: a Lease that cannot be read is logged once for each error, and the labels stay.
+func TestUnreadableLeaseIsLoggedOnce(t *testing.T) {
 	n := newNodes(t, node(map[string]string{"cpu-model.node.kubevirt.io/Penryn": "true"}))
 	var lines []string
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
@@ -202,8 +202,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestSkipNode: an administrator keeps the labels as they are.
-func TestSkipNode(t *testing.T) {
+// TestSkippedNodeKeepsItsLabels: an administrator keeps the labels as they are.
+func TestSkippedNodeKeepsItsLabels(t *testing.T) {
 	skipped := node(map[string]string{"cpu-model.node.kubevirt.io/Penryn": "true"})
 	skipped.Annotations[v1.SkipNodeAnnotation] = "true"
 	n := newNodes(t, skipped)
@@ -218,8 +218,8 @@ func TestSkipNode(t *testing.T) {
 	}
 }
 
-// TestGuestsFrequency: a frequency that a guest has stays on the nodes that can give it, though its node is gone.
-func TestGuestsFrequency(t *testing.T) {
+// TestFrequencyOfAGuestKeepsItsLabels: a frequency that a guest has stays on the nodes that can give it, though its node is gone.
+func TestFrequencyOfAGuestKeepsItsLabels(t *testing.T) {
 	guest := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "guest", Namespace: "default"}}
 	guest.Spec.Domain.Features = &v1.Features{Hyperv: &v1.FeatureHyperv{Reenlightenment: &v1.FeatureState{}}}
 	hertz := int64(1_700_000_000)
@@ -241,8 +241,8 @@ func TestGuestsFrequency(t *testing.T) {
 	}
 }
 
-// TestNeededLabel: a label stays while a launcher pod of a VMI on the node selects it, and goes when the pod has ended. A pod that only looks like a launcher's keeps none.
-func TestNeededLabel(t *testing.T) {
+// TestLabelStaysWhileAPodSelectsIt: a label stays while a launcher pod of a VMI on the node selects it, and goes when the pod has ended. A pod that only looks like a launcher's keeps none.
+func TestLabelStaysWhileAPodSelectsIt(t *testing.T) {
 	model, feature, other := v1.CPUModelLabel+"Haswell", v1.CPUFeatureLabel+"aes", v1.CPUFeatureLabel+"avx2"
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "a-uid"}}
 	vmi.Status.ActivePods = map[types.UID]string{"selects": "node-1", "requires": "node-1", "forbids": "node-1", "elsewhere": "node-2", "ended": "node-1", "without": "node-1", "another": "node-1"}
@@ -281,8 +281,8 @@ func TestNeededLabel(t *testing.T) {
 	}
 }
 
-// TestPodsCannotBeListed: a label that the node has no more stays while nobody knows whether a pod selects it, and the node's other labels change.
-func TestPodsCannotBeListed(t *testing.T) {
+// TestLabelStaysWhilePodsAreUnreadable: a label that the node has no more stays while nobody knows whether a pod selects it, and the node's other labels change.
+func TestLabelStaysWhilePodsAreUnreadable(t *testing.T) {
 	const stale = "cpu-model.node.kubevirt.io/Penryn"
 	n := newNodes(t, node(map[string]string{stale: "true"}))
 	n.Live = interceptor.NewClient(n.c, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {

@@ -26,7 +26,7 @@ func lease(renewed time.Time, accelerator string) *coordinationv1.Lease {
 	return l
 }
 
-func TestListen(t *testing.T) {
+func TestHowLongALeaseIsAlive(t *testing.T) {
 	const day = 24 * 3600
 	tests := []struct {
 		name    string
@@ -80,7 +80,7 @@ func withRealtime(l *coordinationv1.Lease, yes string) *coordinationv1.Lease {
 	return l
 }
 
-func TestLabels(t *testing.T) {
+func TestLabelsOfALease(t *testing.T) {
 	const accelerator, schedulable = AcceleratorKey, v1.SchedulableLabel
 	tests := []struct {
 		name  string

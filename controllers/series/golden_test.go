@@ -135,7 +135,7 @@ func TestVMILabelsAreBounded(t *testing.T) {
 	}
 }
 
-func TestObjects(t *testing.T) {
+func TestSeriesOfVMsAndVMIs(t *testing.T) {
 	ended := instance()
 	ended.Name, ended.Status.Phase = "ended", v1.Succeeded
 	fresh := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "fresh"}}
@@ -155,7 +155,7 @@ func TestObjects(t *testing.T) {
 	scraped(t, "objects.golden", registry)
 }
 
-func TestPhases(t *testing.T) {
+func TestPhaseTransitionTimes(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	phases := NewPhases(registry)
 	start := time.Unix(1700000000, 0)

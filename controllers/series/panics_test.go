@@ -20,8 +20,8 @@ func ended(name, reason string) (before, after *v1.VirtualMachineInstance) {
 	return before, after
 }
 
-// TestPanics: each panic counts once, other ends do not, and few guests are remembered.
-func TestPanics(t *testing.T) {
+// TestEachPanicCountsOnce: each panic counts once, other ends do not, and few guests are remembered.
+func TestEachPanicCountsOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	phases := NewPhases(registry)
 	counted := func() map[string]float64 {

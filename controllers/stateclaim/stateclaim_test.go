@@ -41,8 +41,8 @@ func claim(name, copyOf string, leaving bool) *corev1.PersistentVolumeClaim {
 	return c
 }
 
-// TestFind: a copy counts once what it is a copy of is gone or going, and not before.
-func TestFind(t *testing.T) {
+// TestWhichClaimHasTheState: a copy counts once what it is a copy of is gone or going, and not before.
+func TestWhichClaimHasTheState(t *testing.T) {
 	usual := v1.StateClaimName("a", "vm")
 	foreign := claim("old", "", false)
 	foreign.OwnerReferences = nil
@@ -74,8 +74,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestIsOwned: a claim is a guest's by the label and the owner. A VMI's own claim has the name of such a claim, too.
-func TestIsOwned(t *testing.T) {
+// TestClaimIsOwnedByLabelAndOwner: a claim is a guest's by the label and the owner. A VMI's own claim has the name of such a claim, too.
+func TestClaimIsOwnedByLabelAndOwner(t *testing.T) {
 	alone := func(vmi *v1.VirtualMachineInstance) { vmi.OwnerReferences = nil }
 	usual := v1.StateClaimName("a", "a-uid")
 	for name, tt := range map[string]struct {
@@ -104,8 +104,8 @@ func TestIsOwned(t *testing.T) {
 	}
 }
 
-// TestHasMoved: after the decision the state is at the target, unless the guest never ran there.
-func TestHasMoved(t *testing.T) {
+// TestStateIsAtTheTargetOnceDecided: after the decision the state is at the target, unless the guest never ran there.
+func TestStateIsAtTheTargetOnceDecided(t *testing.T) {
 	ended := func(reason string) func(*v1.VirtualMachineInstance) {
 		return func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.Phase = v1.Failed
@@ -142,8 +142,8 @@ func TestHasMoved(t *testing.T) {
 	}
 }
 
-// TestHandOver: the claim that the state has left is deleted, and nothing else.
-func TestHandOver(t *testing.T) {
+// TestOnlyTheLeftClaimIsDeleted: the claim that the state has left is deleted, and nothing else.
+func TestOnlyTheLeftClaimIsDeleted(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -194,8 +194,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestCopy: the copy is found by the VM's label, whatever somebody has made of the label of the claim that the state leaves.
-func TestCopy(t *testing.T) {
+// TestCopyIsFoundByTheVMsLabel: the copy is found by the VM's label, whatever somebody has made of the label of the claim that the state leaves.
+func TestCopyIsFoundByTheVMsLabel(t *testing.T) {
 	from := claim("old", "", false)
 	from.Labels[v1.StateClaimLabel] = "changed"
 	for _, name := range []string{"a", strings.Repeat("long", 20)} {

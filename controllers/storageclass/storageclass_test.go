@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDefault: the default of VMs' disks comes before the cluster's, and of several the newest.
-func TestDefault(t *testing.T) {
+// TestDefaultOfVMsComesBeforeTheClusters: the default of VMs' disks comes before the cluster's, and of several the newest.
+func TestDefaultOfVMsComesBeforeTheClusters(t *testing.T) {
 	class := func(name string, age int, annotation string) storagev1.StorageClass {
 		return storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotation: "true"},
 			CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-time.Duration(age) * time.Hour))}}
@@ -32,8 +32,8 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestAccessMode: several nodes get a file system only of a driver that shares file systems.
-func TestAccessMode(t *testing.T) {
+// TestOnlySharingDriversGetSeveralNodes: several nodes get a file system only of a driver that shares file systems.
+func TestOnlySharingDriversGetSeveralNodes(t *testing.T) {
 	for driver, want := range map[string]corev1.PersistentVolumeAccessMode{
 		"nfs.csi.k8s.io": corev1.ReadWriteMany, "cephfs.csi.ceph.com": corev1.ReadWriteMany,
 		"rbd.csi.ceph.com": corev1.ReadWriteOnce, "rancher.io/local-path": corev1.ReadWriteOnce,

@@ -82,8 +82,8 @@ func valid(strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
 
 var vmis = schema.GroupResource{Group: "kubevirt.io", Resource: "virtualmachineinstances"}
 
-// TestCreateRefused: what is refused is said once, and tried again in time.
-func TestCreateRefused(t *testing.T) {
+// TestRefusedCreateIsSaidOnceAndRetried: what is refused is said once, and tried again in time.
+func TestRefusedCreateIsSaidOnceAndRetried(t *testing.T) {
 	refuse := true
 	f := newFaulty(t, interceptor.Funcs{
 		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -110,9 +110,9 @@ func TestCreateRefused(t *testing.T) {
 	}
 }
 
-// TestEndsUnseen: a guest that ends before the controller looks again was started, so the request
+// TestGuestThatEndedUnseenIsNotStartedAgain: a guest that ends before the controller looks again was started, so the request
 // for its start starts no other.
-func TestEndsUnseen(t *testing.T) {
+func TestGuestThatEndedUnseenIsNotStartedAgain(t *testing.T) {
 	for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyRerunOnFailure, v1.RunStrategyManual} {
 		vm := valid(strategy)
 		vm.Status.RunStrategy = strategy
@@ -140,8 +140,8 @@ func TestEndsUnseen(t *testing.T) {
 	}
 }
 
-// TestBehind: nothing is started by what is not true any more.
-func TestBehind(t *testing.T) {
+// TestNothingIsStartedFromAStaleVM: nothing is started by what is not true any more.
+func TestNothingIsStartedFromAStaleVM(t *testing.T) {
 	old := valid(v1.RunStrategyRerunOnFailure)
 	old.Status.RunStrategy = ""
 	f := newFaulty(t, interceptor.Funcs{}, old)
@@ -166,8 +166,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestStopBehind: a VMI that is another by now is not deleted.
-func TestStopBehind(t *testing.T) {
+// TestReplacedVMIIsNotDeleted: a VMI that is another by now is not deleted.
+func TestReplacedVMIIsNotDeleted(t *testing.T) {
 	vm := valid(v1.RunStrategyAlways)
 	old := vm.Instance(&v1.KubeVirtConfiguration{}, false)
 	old.UID, old.ResourceVersion = "old", "1"
@@ -191,9 +191,9 @@ func TestStopBehind(t *testing.T) {
 	}
 }
 
-// TestOrphanedBehind: the garbage collector was faster than this controller, and
+// TestStaleCacheOfAnOrphanedVMI: the garbage collector was faster than this controller, and
 // its cache is behind: the VMI was let go.
-func TestOrphanedBehind(t *testing.T) {
+func TestStaleCacheOfAnOrphanedVMI(t *testing.T) {
 	vm := valid(v1.RunStrategyAlways)
 	vm.DeletionTimestamp = ptr.To(metav1.NewTime(now))
 	cached := vm.Instance(&v1.KubeVirtConfiguration{}, false)
@@ -225,9 +225,9 @@ func TestOrphanedBehind(t *testing.T) {
 	}
 }
 
-// TestCrashes: virt-controller is killed before any of its writes, again and
+// TestCrashesMakeNoSecondGuest: virt-controller is killed before any of its writes, again and
 // again; the guest is made once, and a failure is not forgotten.
-func TestCrashes(t *testing.T) {
+func TestCrashesMakeNoSecondGuest(t *testing.T) {
 	killed := errors.New("killed")
 	left := 0
 	may := func() error {
@@ -304,8 +304,8 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestUnknown: what cannot be read decides nothing.
-func TestUnknown(t *testing.T) {
+// TestWhatCannotBeReadDecidesNothing: what cannot be read decides nothing.
+func TestWhatCannotBeReadDecidesNothing(t *testing.T) {
 	down := apierrors.NewServiceUnavailable("down")
 	f := newFaulty(t, interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -330,8 +330,8 @@ func behind() interceptor.Funcs {
 	}}
 }
 
-// TestReleaseBehind: a deleted VM whose VMI the cache does not know yet stays.
-func TestReleaseBehind(t *testing.T) {
+// TestDeletedVMStaysForAnUnseenVMI: a deleted VM whose VMI the cache does not know yet stays.
+func TestDeletedVMStaysForAnUnseenVMI(t *testing.T) {
 	vm := valid(v1.RunStrategyAlways)
 	vm.DeletionTimestamp = ptr.To(metav1.NewTime(now))
 	vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false)
@@ -342,9 +342,9 @@ func TestReleaseBehind(t *testing.T) {
 	}
 }
 
-// TestRefusedInTheSameWords: what is invalid is said once, in whatever order it is
+// TestRefusalInAnotherOrderIsSaidOnce: what is invalid is said once, in whatever order it is
 // found. An event for the status that says it would have the VM reconciled at once.
-func TestRefusedInTheSameWords(t *testing.T) {
+func TestRefusalInAnotherOrderIsSaidOnce(t *testing.T) {
 	bad := map[string]string{}
 	var errs field.ErrorList
 	for _, name := range strings.Split("abcdefgh", "") {
@@ -396,9 +396,9 @@ func TestRefusedInTheSameWords(t *testing.T) {
 	}
 }
 
-// TestStopOfOneThatIsNotKnown: a guest that the cache does not know yet is stopped
+// TestGuestUnknownToTheCacheIsStopped: a guest that the cache does not know yet is stopped
 // when it is asked for.
-func TestStopOfOneThatIsNotKnown(t *testing.T) {
+func TestGuestUnknownToTheCacheIsStopped(t *testing.T) {
 	for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyManual, v1.RunStrategyRerunOnFailure} {
 		vm := valid(strategy)
 		vm.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{toStop(thisUID)}

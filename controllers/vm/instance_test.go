@@ -6,7 +6,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-func TestControls(t *testing.T) {
+func TestWhichVMIIsTheVMsOwn(t *testing.T) {
 	vm := machine(v1.RunStrategyAlways)
 	if vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false); !controls(vm, vmi) || !vm.IsOfTemplate(vmi) || !vm.IsPlaced(vmi) {
 		t.Errorf("it is not the VM's own, or not of its template: %+v", vmi.ObjectMeta)
@@ -36,9 +36,9 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestPinned: of what a node says its guest runs as, only a machine type that
+// TestOnlyAnExistingMachineTypeIsKept: of what a node says its guest runs as, only a machine type that
 // exists is kept.
-func TestPinned(t *testing.T) {
+func TestOnlyAnExistingMachineTypeIsKept(t *testing.T) {
 	for machineType, want := range map[string]string{"pc-q35-7.2": "pc-q35-7.2", "pc-q35-0.0": "", "pc-q35-99.9": "", "q35": "", "": "", "pc-q35-7.2\n": ""} {
 		vm, vmi := machine(v1.RunStrategyAlways), run(v1.Running)
 		vmi.Status.Machine = &v1.Machine{Type: machineType}

@@ -22,8 +22,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 )
 
-// TestHeld: what a VM keeps of where its disk is, as its VMI says one claim after the other.
-func TestHeld(t *testing.T) {
+// TestVMKeepsWhereItsDiskIs: what a VM keeps of where its disk is, as its VMI says one claim after the other.
+func TestVMKeepsWhereItsDiskIs(t *testing.T) {
 	on := func(claim string) []v1.MovedClaim { return []v1.MovedClaim{{ClaimName: "root", HeldBy: claim}} }
 	for name, c := range map[string]struct {
 		has  []string
@@ -119,9 +119,9 @@ func (f *faulty) has(t *testing.T) string {
 	return strings.Join(there, " ")
 }
 
-// TestLeaves: the VM notes where a migration has copied its disk, and deletes what the disk has left once the guest has moved.
+// TestOldClaimIsDeletedAfterTheMove: the VM notes where a migration has copied its disk, and deletes what the disk has left once the guest has moved.
 // Later starts use the new claim, and make no DataVolume.
-func TestLeaves(t *testing.T) {
+func TestOldClaimIsDeletedAfterTheMove(t *testing.T) {
 	c := newTravelled()
 	c.vm.Status.MovedClaims, c.vmi.Status.MigrationState.Completed = nil, false
 	f := c.faulty(t)
@@ -152,8 +152,8 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// TestKeeps: nothing is deleted unless it is certain that the guest has its disk elsewhere.
-func TestKeeps(t *testing.T) {
+// TestNothingIsDeletedWithoutCertainty: nothing is deleted unless it is certain that the guest has its disk elsewhere.
+func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 	const all = "DataVolume disk-0 disk-1"
 	live := func(change func(client.Object)) func(*testing.T, *faulty) {
 		return func(t *testing.T, f *faulty) {
@@ -217,9 +217,9 @@ func TestKeeps(t *testing.T) {
 	}
 }
 
-// TestClaimLost: a disk whose claim somebody has deleted is made anew at the next start, as a DataVolume is that somebody has
+// TestDiskOfADeletedClaimIsMadeAnew: a disk whose claim somebody has deleted is made anew at the next start, as a DataVolume is that somebody has
 // deleted. If the DataVolume of the template is still there, the VM starts with that DataVolume, and the DataVolume stays.
-func TestClaimLost(t *testing.T) {
+func TestDiskOfADeletedClaimIsMadeAnew(t *testing.T) {
 	for _, there := range []bool{false, true} {
 		c := newTravelled()
 		c.vmi, c.disks = nil, nil
@@ -244,8 +244,8 @@ func TestClaimLost(t *testing.T) {
 	}
 }
 
-// TestClaimLostWhileHalted: a backup may bring the claim back before the next start.
-func TestClaimLostWhileHalted(t *testing.T) {
+// TestLostClaimMayComeBackWhileHalted: a backup may bring the claim back before the next start.
+func TestLostClaimMayComeBackWhileHalted(t *testing.T) {
 	c := newTravelled()
 	c.vmi, c.disks, c.volume = nil, nil, nil
 	c.vm.Spec.RunStrategy = new(v1.VirtualMachineRunStrategy)
@@ -257,8 +257,8 @@ func TestClaimLostWhileHalted(t *testing.T) {
 	}
 }
 
-// TestClaimLeaves: a VM does not start while its claim is being deleted.
-func TestClaimLeaves(t *testing.T) {
+// TestVMWaitsWhileItsClaimIsDeleted: a VM does not start while its claim is being deleted.
+func TestVMWaitsWhileItsClaimIsDeleted(t *testing.T) {
 	c := newTravelled()
 	c.vmi, c.volume = nil, nil
 	c.disks["disk-1"].Finalizers, c.disks["disk-1"].DeletionTimestamp = []string{"kubernetes.io/pvc-protection"}, &metav1.Time{Time: now}
@@ -269,8 +269,8 @@ func TestClaimLeaves(t *testing.T) {
 	}
 }
 
-// TestWaitsInVain: a VMI that waits for a claim that is gone stays, and its VM says what to do.
-func TestWaitsInVain(t *testing.T) {
+// TestVMSaysWhatToDoWhenItsClaimIsGone: a VMI that waits for a claim that is gone stays, and its VM says what to do.
+func TestVMSaysWhatToDoWhenItsClaimIsGone(t *testing.T) {
 	c := newTravelled()
 	c.vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Pending, Conditions: []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}}
 	c.vmi.Annotations = map[string]string{v1.ClaimsAnnotation: `{"disk":"disk-1"}`}
@@ -282,9 +282,9 @@ func TestWaitsInVain(t *testing.T) {
 	}
 }
 
-// TestEarlierCopy: a disk whose claim is gone is not made anew while an earlier copy of it is there, which the next migration would
+// TestEarlierCopyPreventsANewDisk: a disk whose claim is gone is not made anew while an earlier copy of it is there, which the next migration would
 // delete.
-func TestEarlierCopy(t *testing.T) {
+func TestEarlierCopyPreventsANewDisk(t *testing.T) {
 	c := newTravelled()
 	c.vmi, c.volume = nil, nil
 	delete(c.disks, "disk-1")
@@ -303,8 +303,8 @@ func TestEarlierCopy(t *testing.T) {
 	}
 }
 
-// TestStaleInstance: a VMI that the cache has from before a migration takes nothing back of what the VM has noted.
-func TestStaleInstance(t *testing.T) {
+// TestStaleVMITakesNothingBack: a VMI that the cache has from before a migration takes nothing back of what the VM has noted.
+func TestStaleVMITakesNothingBack(t *testing.T) {
 	for live, want := range map[string]string{"disk-1": "disk-1", "disk": "disk", "": "disk-1"} {
 		c := newTravelled()
 		c.vmi.Status.MigrationState = nil

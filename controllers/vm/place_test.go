@@ -15,8 +15,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestStaged: which changes of a template need a restart, and which a running guest follows.
-func TestStaged(t *testing.T) {
+// TestWhichTemplateChangesNeedARestart: which changes of a template need a restart, and which a running guest follows.
+func TestWhichTemplateChangesNeedARestart(t *testing.T) {
 	migratable := isTrueFor(v1.ConditionLiveMigratable, "Migratable")
 	bridged := isFalseFor(v1.ConditionLiveMigratable, "InterfaceNotLiveMigratable")
 	bridged.Message = "the pod's address"

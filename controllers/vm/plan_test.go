@@ -73,8 +73,8 @@ func said(p plan) string {
 	return strings.Join(words, " ")
 }
 
-// TestDecide is KubeVirt's table of what each run strategy does.
-func TestDecide(t *testing.T) {
+// TestDecideByRunStrategy is KubeVirt's table of what each run strategy does.
+func TestDecideByRunStrategy(t *testing.T) {
 	strategies := []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce, v1.RunStrategyManual, v1.RunStrategyHalted}
 	requests := func(r ...v1.VirtualMachineStateChangeRequest) []v1.VirtualMachineStateChangeRequest { return r }
 	running := func() *v1.VirtualMachineInstance { return run(v1.Scheduled, v1.Running) }
@@ -129,8 +129,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideRemembers: RerunOnFailure starts a VM that had another strategy.
-func TestDecideRemembers(t *testing.T) {
+// TestRerunOnFailureStartsAfterOtherStrategy: RerunOnFailure starts a VM that had another strategy.
+func TestRerunOnFailureStartsAfterOtherStrategy(t *testing.T) {
 	for before, want := range map[v1.VirtualMachineRunStrategy]string{"": "start", v1.RunStrategyHalted: "start", v1.RunStrategyRerunOnFailure: "wait"} {
 		vm := machine(v1.RunStrategyRerunOnFailure)
 		vm.Status.RunStrategy = before
@@ -148,8 +148,8 @@ func TestDecideRemembers(t *testing.T) {
 	}
 }
 
-// TestDecideHalts: what a VM was asked before it was halted does not start it.
-func TestDecideHalts(t *testing.T) {
+// TestRequestBeforeTheHaltStartsNothing: what a VM was asked before it was halted does not start it.
+func TestRequestBeforeTheHaltStartsNothing(t *testing.T) {
 	for _, c := range []struct {
 		when     string
 		before   v1.VirtualMachineRunStrategy
@@ -257,7 +257,7 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
-func TestDelay(t *testing.T) {
+func TestBackOffDelayIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		count  int
 		jitter float64

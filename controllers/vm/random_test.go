@@ -173,9 +173,9 @@ func (w *world) passes(d time.Duration) {
 	clock.SetTime(clock.Now().Add(d))
 }
 
-// TestAnything: whatever users, guests and the API server do, in the end there
+// TestRandomEventsEndAsTheRunStrategySays: whatever users, guests and the API server do, in the end there
 // is what the run strategy asks for, the status says so, and a VM can be deleted.
-func TestAnything(t *testing.T) {
+func TestRandomEventsEndAsTheRunStrategySays(t *testing.T) {
 	for seed := range uint64(30) {
 		w := newWorld(t, seed)
 		for range 60 {

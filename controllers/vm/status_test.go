@@ -34,8 +34,8 @@ func moving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// TestPrintable: what comes first in KubeVirt's order wins.
-func TestPrintable(t *testing.T) {
+// TestPrintableStatusInKubeVirtsOrder: what comes first in KubeVirt's order wins.
+func TestPrintableStatusInKubeVirtsOrder(t *testing.T) {
 	gone := func(vm *v1.VirtualMachine) *v1.VirtualMachine {
 		vm.DeletionTimestamp = ptr.To(metav1.NewTime(now))
 		return vm
@@ -82,7 +82,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-func TestConditions(t *testing.T) {
+func TestConditionsOfAVM(t *testing.T) {
 	type conditions = []v1.VirtualMachineInstanceCondition
 	earlier, later := metav1.NewTime(now), metav1.NewTime(now.Add(time.Minute))
 	kinds := func(list conditions) (out []string) {
@@ -124,9 +124,9 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestConditionsOfATakenNode: what a node writes into a VMI's conditions neither
+// TestHostileNodeCannotForgeConditions: what a node writes into a VMI's conditions neither
 // passes for the VM's own word, nor makes its status one that cannot be written.
-func TestConditionsOfATakenNode(t *testing.T) {
+func TestHostileNodeCannotForgeConditions(t *testing.T) {
 	list := []v1.VirtualMachineInstanceCondition{isTrueFor(v1.ConditionFailure, "Lie"), isTrueFor(v1.ConditionRestartRequired, "Lie"),
 		isTrueFor(v1.ConditionType(strings.Repeat("x", 1000)), ""), isTrueFor("Long", strings.Repeat("x", 1000)), isTrueFor(v1.ConditionReady, "GuestRunning")}
 	list[4].Message = strings.Repeat("é", 1<<19)
@@ -155,8 +155,8 @@ func TestConditionsOfATakenNode(t *testing.T) {
 	}
 }
 
-// TestNotStarted: why the last VMI failed stays in the VM's status until a guest runs, or until there is another reason.
-func TestNotStarted(t *testing.T) {
+// TestFailureStaysUntilAGuestRuns: why the last VMI failed stays in the VM's status until a guest runs, or until there is another reason.
+func TestFailureStaysUntilAGuestRuns(t *testing.T) {
 	const why = "network \"lan\": the MTU is 68"
 	failing := saying(run(v1.Failed), v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "StartFailed", Message: why})
 	failing.UID = "failed"

@@ -41,8 +41,8 @@ func claimed(name, size string) *corev1.PersistentVolumeClaim {
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}}}
 }
 
-// TestVolumesChange: the VM says what the migration that copies its disk waits for.
-func TestVolumesChange(t *testing.T) {
+// TestVMSaysWhatItsDiskMigrationWaitsFor: the VM says what the migration that copies its disk waits for.
+func TestVMSaysWhatItsDiskMigrationWaitsFor(t *testing.T) {
 	block := claimed("new", "1Gi")
 	block.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
 	type edit = func(*v1.VirtualMachine, *v1.VirtualMachineInstance)
@@ -92,8 +92,8 @@ func TestVolumesChange(t *testing.T) {
 	}
 }
 
-// TestTwoOnOneClaim: no two disks are copied to the same claim, whichever volume comes first.
-func TestTwoOnOneClaim(t *testing.T) {
+// TestNoTwoDisksAreCopiedToOneClaim: no two disks are copied to the same claim, whichever volume comes first.
+func TestNoTwoDisksAreCopiedToOneClaim(t *testing.T) {
 	vm, vmi := onOld()
 	for _, spec := range []*v1.VirtualMachineInstanceSpec{&vm.Spec.Template.Spec, &vmi.Spec} {
 		spec.Volumes = append(spec.Volumes, v1.Volume{Name: "data", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "old-data"}})
@@ -115,8 +115,8 @@ func TestTwoOnOneClaim(t *testing.T) {
 	}
 }
 
-// TestStopsWithoutClaims: a VM stops whether or not its user's claims can be read.
-func TestStopsWithoutClaims(t *testing.T) {
+// TestVMStopsWithoutReadableClaims: a VM stops whether or not its user's claims can be read.
+func TestVMStopsWithoutReadableClaims(t *testing.T) {
 	vm, vmi := onOld()
 	renames(vm, "new")
 	vm.Spec.RunStrategy = ptr.To(v1.RunStrategyHalted)
@@ -133,8 +133,8 @@ func TestStopsWithoutClaims(t *testing.T) {
 	}
 }
 
-// TestNeverRan: a claim whose name is mistyped holds no disk that could be lost. The name is corrected, and the VM restarts.
-func TestNeverRan(t *testing.T) {
+// TestMistypedClaimNameCanBeCorrected: a claim whose name is mistyped holds no disk that could be lost. The name is corrected, and the VM restarts.
+func TestMistypedClaimNameCanBeCorrected(t *testing.T) {
 	vm, vmi := onOld()
 	vmi.Status.PhaseTransitionTimestamps, vmi.Status.VolumeStatus = nil, nil
 	vmi.Status.Phase = v1.Pending
@@ -153,8 +153,8 @@ func TestNeverRan(t *testing.T) {
 	}
 }
 
-// TestReplacesVolumes: without the strategy Migration the change waits for the next start.
-func TestReplacesVolumes(t *testing.T) {
+// TestVolumeChangeWaitsForTheNextStart: without the strategy Migration the change waits for the next start.
+func TestVolumeChangeWaitsForTheNextStart(t *testing.T) {
 	vm, vmi := onOld()
 	renames(vm, "new")
 	vm.Spec.UpdateVolumesStrategy = nil
@@ -166,9 +166,9 @@ func TestReplacesVolumes(t *testing.T) {
 	}
 }
 
-// TestManualRecovery: a guest ends before its disk was copied. The VM starts neither with the new claim nor with the old one until
+// TestUncopiedDiskNeedsTheUsersWord: a guest ends before its disk was copied. The VM starts neither with the new claim nor with the old one until
 // its user has said which it is to be.
-func TestManualRecovery(t *testing.T) {
+func TestUncopiedDiskNeedsTheUsersWord(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(*v1.VirtualMachine)
 		uses string // the claim of the next start; empty if there is none
@@ -208,9 +208,9 @@ func TestManualRecovery(t *testing.T) {
 	}
 }
 
-// TestMovedWithUpdate: what a policy's migrations have done stays known while the template names another claim, and is forgotten once
+// TestMovedClaimsAreKnownDuringVolumeUpdate: what a policy's migrations have done stays known while the template names another claim, and is forgotten once
 // it does not matter.
-func TestMovedWithUpdate(t *testing.T) {
+func TestMovedClaimsAreKnownDuringVolumeUpdate(t *testing.T) {
 	copied := []v1.MovedClaim{{ClaimName: "old", HeldBy: "old-1"}}
 	for name, c := range map[string]struct {
 		template, spec, has string
@@ -257,8 +257,8 @@ func arriving(vmi *v1.VirtualMachineInstance, claim string) {
 	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old-1"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: claim}}}
 }
 
-// TestSizedPlacement: a VM whose instancetype has a node selector is as its template says right after its start.
-func TestSizedPlacement(t *testing.T) {
+// TestInstancetypesNodeSelectorNeedsNoRestart: a VM whose instancetype has a node selector is as its template says right after its start.
+func TestInstancetypesNodeSelectorNeedsNoRestart(t *testing.T) {
 	vm := valid(v1.RunStrategyAlways)
 	expanded := vm.DeepCopy()
 	expanded.Spec.Template.Spec.NodeSelector = map[string]string{"rack": "1"}

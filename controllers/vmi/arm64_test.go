@@ -10,9 +10,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestPodOfARM64: a guest of arm64 goes to nodes of arm64. Emulated, it goes to nodes of amd64 with a launcher of its own, and books the memory of
+// TestPodOfAnARM64Guest: a guest of arm64 goes to nodes of arm64. Emulated, it goes to nodes of amd64 with a launcher of its own, and books the memory of
 // emulation.
-func TestPodOfARM64(t *testing.T) {
+func TestPodOfAnARM64Guest(t *testing.T) {
 	const spec = `{"architecture":"arm64","domain":{"memory":{"guest":"1Gi"}}}`
 	native, emulated := rendered(t, spec, `{}`), rendered(t, spec, `{"architectureConfiguration":{"arm64":{"useEmulation":true}}}`)
 	amd64 := rendered(t, `{"domain":{"memory":{"guest":"1Gi"}}}`, `{"architectureConfiguration":{"arm64":{"useEmulation":true}}}`)
@@ -33,8 +33,8 @@ func TestPodOfARM64(t *testing.T) {
 	}
 }
 
-// TestWaitsForARM64: the scheduler's complaint about a guest of arm64 says what can be done.
-func TestWaitsForARM64(t *testing.T) {
+// TestComplaintAboutARM64SaysWhatToDo: the scheduler's complaint about a guest of arm64 says what can be done.
+func TestComplaintAboutARM64SaysWhatToDo(t *testing.T) {
 	for arch, want := range map[string]bool{v1.ARM64: true, v1.AMD64: false} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelArchStable: arch}}}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable",

@@ -60,9 +60,9 @@ func TestClusterDefaultsArePersisted(t *testing.T) {
 	}
 }
 
-// TestClusterChangesLater: a VMI that is past its start keeps what it got, and
+// TestStartedVMIKeepsItsDefaults: a VMI that is past its start keeps what it got, and
 // is not refused any more.
-func TestClusterChangesLater(t *testing.T) {
+func TestStartedVMIKeepsItsDefaults(t *testing.T) {
 	c := configured(t, `{"cpuModel":"Nehalem"}`)
 	c.vmi = c.get()
 	c.vmi.Status.Phase = v1.Pending
@@ -123,7 +123,7 @@ func rendered(t *testing.T, spec, config string) *corev1.Pod {
 
 const fourVCPUs = `{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4}}}`
 
-func TestResourcesOfCluster(t *testing.T) {
+func TestResourcesByClusterConfiguration(t *testing.T) {
 	for name, c := range map[string]struct{ spec, config, cpu, memory string }{
 		"default":              {fourVCPUs, `{}`, "400m", "1118Mi"},
 		"ratio":                {fourVCPUs, `{"developerConfiguration":{"cpuAllocationRatio":2}}`, "2", "1118Mi"},
@@ -144,7 +144,7 @@ func TestResourcesOfCluster(t *testing.T) {
 	}
 }
 
-func TestPodOfCluster(t *testing.T) {
+func TestPodFollowsTheClusterConfiguration(t *testing.T) {
 	pod := rendered(t, `{"domain":{"memory":{"guest":"1Gi"}},"nodeSelector":{"disk":"ssd","zone":"a"}}`, `{"defaultRuntimeClass":"kata","imagePullPolicy":"Always",
 		"seccompConfiguration":{"virtualMachineInstanceProfile":{"customProfile":{"localhostProfile":"kubeqemu.json"}}},
 		"developerConfiguration":{"nodeSelectors":{"zone":"b","guests":"yes"},"logVerbosity":{"virtLauncher":5}}}`)

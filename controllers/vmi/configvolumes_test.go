@@ -15,8 +15,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// TestConfigOverhead: each disk of files is booked, and has room in the pod's folder in memory.
-func TestConfigOverhead(t *testing.T) {
+// TestConfigDisksAreBooked: each disk of files is booked, and has room in the pod's folder in memory.
+func TestConfigDisksAreBooked(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	v1.Default(vmi)
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("64Mi"))}
@@ -30,9 +30,9 @@ func TestConfigOverhead(t *testing.T) {
 	}
 }
 
-// TestTargetWithoutFiles: the pod that a guest moves to has none of the ConfigMaps, Secrets and tokens of config volumes, and
+// TestTargetPodHasNoConfigVolumes: the pod that a guest moves to has none of the ConfigMaps, Secrets and tokens of config volumes, and
 // starts although they are gone. Secrets that are not of config volumes stay.
-func TestTargetWithoutFiles(t *testing.T) {
+func TestTargetPodHasNoConfigVolumes(t *testing.T) {
 	var vmi v1.VirtualMachineInstance
 	text := `{"metadata":{"name":"a","uid":"1"},"spec":{"domain":{"memory":{"guest":"64Mi"}},"volumes":[
 		{"name":"a","configMap":{"name":"a"}},{"name":"b","secret":{"secretName":"b"}},{"name":"c","sysprep":{"secret":{"name":"c"}}},

@@ -78,9 +78,9 @@ func (c *cluster) provisioning() string {
 	return condition.Message
 }
 
-// TestFirstConsumer: a claim that binds at its first pod gets one, and the launcher pod is made once
+// TestUnboundClaimGetsAConsumer: a claim that binds at its first pod gets one, and the launcher pod is made once
 // the claim is filled.
-func TestFirstConsumer(t *testing.T) {
+func TestUnboundClaimGetsAConsumer(t *testing.T) {
 	c := filling(t, interceptor.Funcs{})
 	name := ConsumerName(c.vmi)
 	says := func(words string) {
@@ -133,8 +133,8 @@ func TestFirstConsumer(t *testing.T) {
 	c.pod(v1.LauncherPodName(c.vmi.Name, c.vmi.UID, v1.FirstPod))
 }
 
-// TestConsumerInVain: a consumer after which the claim is not bound is made anew, but not at once.
-func TestConsumerInVain(t *testing.T) {
+// TestConsumerInVainIsMadeAnewLater: a consumer after which the claim is not bound is made anew, but not at once.
+func TestConsumerInVainIsMadeAnewLater(t *testing.T) {
 	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
 		c := filling(t, interceptor.Funcs{})
 		c.later()
@@ -160,8 +160,8 @@ func TestConsumerInVain(t *testing.T) {
 	}
 }
 
-// TestConsumerOfCollected: CDI may delete the DataVolume at once. The consumer goes all the same.
-func TestConsumerOfCollected(t *testing.T) {
+// TestConsumerGoesWithoutItsDataVolume: CDI may delete the DataVolume at once. The consumer goes all the same.
+func TestConsumerGoesWithoutItsDataVolume(t *testing.T) {
 	c := filling(t, interceptor.Funcs{})
 	c.later()
 	claim := &corev1.PersistentVolumeClaim{}
@@ -179,8 +179,8 @@ func TestConsumerOfCollected(t *testing.T) {
 	}
 }
 
-// TestConsumerClock: a consumer that ended in the future, by its node's clock, is made anew too.
-func TestConsumerClock(t *testing.T) {
+// TestConsumerThatEndedInTheFuture: a consumer that ended in the future, by its node's clock, is made anew too.
+func TestConsumerThatEndedInTheFuture(t *testing.T) {
 	c := filling(t, interceptor.Funcs{})
 	c.later()
 	pod := c.pod(ConsumerName(c.vmi))
@@ -191,9 +191,9 @@ func TestConsumerClock(t *testing.T) {
 	}
 }
 
-// TestConsumerRefused: what keeps a consumer from being made is said, and tried again less and less
+// TestRefusedConsumerIsSaidAndRetried: what keeps a consumer from being made is said, and tried again less and less
 // often. Once the consumer is made, it is said no more.
-func TestConsumerRefused(t *testing.T) {
+func TestRefusedConsumerIsSaidAndRetried(t *testing.T) {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota"))
 	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if err != nil {
@@ -221,8 +221,8 @@ func TestConsumerRefused(t *testing.T) {
 	}
 }
 
-// TestConsumerPermitted: what was said of a consumer that could not be made ends with the import.
-func TestConsumerPermitted(t *testing.T) {
+// TestRefusalOfConsumerEndsWithTheImport: what was said of a consumer that could not be made ends with the import.
+func TestRefusalOfConsumerEndsWithTheImport(t *testing.T) {
 	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if _, ok := o.(*corev1.Pod); ok {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota"))
@@ -240,9 +240,9 @@ func TestConsumerPermitted(t *testing.T) {
 	}
 }
 
-// TestContendedAfterRejection: a launcher pod was rejected, then a disk was filled again, then a quota
+// TestVMIWaitsAfterRejectionAndQuota: a launcher pod was rejected, then a disk was filled again, then a quota
 // was in use. The VMI goes on waiting for its next launcher pod.
-func TestContendedAfterRejection(t *testing.T) {
+func TestVMIWaitsAfterRejectionAndQuota(t *testing.T) {
 	var fault error
 	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if _, ok := o.(*corev1.Pod); ok && fault != nil {
@@ -272,8 +272,8 @@ func TestContendedAfterRejection(t *testing.T) {
 	}
 }
 
-// TestEndOf: the clock of a node may be behind or ahead.
-func TestEndOf(t *testing.T) {
+// TestEndOfAPodByAWrongClock: the clock of a node may be behind or ahead.
+func TestEndOfAPodByAWrongClock(t *testing.T) {
 	made := time.Unix(1000, 0)
 	for after, want := range map[time.Duration]time.Duration{time.Second: time.Second, -time.Hour: 0, time.Hour: 0} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(made)}}
@@ -285,8 +285,8 @@ func TestEndOf(t *testing.T) {
 	}
 }
 
-// TestConsumerInTheWay: a pod of somebody else with the consumer's name is left alone.
-func TestConsumerInTheWay(t *testing.T) {
+// TestPodWithTheConsumersNameIsLeftAlone: a pod of somebody else with the consumer's name is left alone.
+func TestPodWithTheConsumersNameIsLeftAlone(t *testing.T) {
 	c := filling(t, interceptor.Funcs{})
 	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: ConsumerName(c.vmi)}}
 	if err := c.client.Create(t.Context(), foreign); err != nil {
@@ -304,8 +304,8 @@ func TestConsumerInTheWay(t *testing.T) {
 	c.pod(foreign.Name)
 }
 
-// TestNext: a failure is said first, then a claim that is not bound.
-func TestNext(t *testing.T) {
+// TestFailureIsSaidBeforeAnUnboundClaim: a failure is said first, then a claim that is not bound.
+func TestFailureIsSaidBeforeAnUnboundClaim(t *testing.T) {
 	done, waits, unbound, failed := datavolume.Progress{Done: true}, datavolume.Progress{Message: "waits"}, datavolume.Progress{Unbound: true, Message: "unbound"}, datavolume.Progress{Failed: true, Message: "failed"}
 	for _, c := range []struct {
 		of   []datavolume.Progress

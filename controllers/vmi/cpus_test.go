@@ -83,8 +83,8 @@ func TestCPUsChooseNodes(t *testing.T) {
 	}
 }
 
-// TestForbiddenFeature: each way to a node forbids the feature, and the user's own terms stay.
-func TestForbiddenFeature(t *testing.T) {
+// TestEachWayToANodeForbidsTheFeature: each way to a node forbids the feature, and the user's own terms stay.
+func TestEachWayToANodeForbidsTheFeature(t *testing.T) {
 	vmi := load(t, "testdata/minimal")
 	v1.Default(vmi)
 	vmi.Spec.Domain.CPU.Features = []v1.CPUFeature{{Name: "vmx", Policy: v1.FeatureForbid}}
@@ -107,8 +107,8 @@ func TestForbiddenFeature(t *testing.T) {
 	}
 }
 
-// TestTargetCPU: a guest with its node's own CPU goes only to nodes that can give it this CPU; also from its second node on.
-func TestTargetCPU(t *testing.T) {
+// TestGuestMovesOnlyToNodesWithItsCPU: a guest with its node's own CPU goes only to nodes that can give it this CPU; also from its second node on.
+func TestGuestMovesOnlyToNodesWithItsCPU(t *testing.T) {
 	vmi := load(t, "testdata/minimal")
 	v1.Default(vmi)
 	labels := map[string]string{"host-model-cpu.node.kubevirt.io/Haswell": "true", "host-model-required-features.node.kubevirt.io/adx": "true",
@@ -152,8 +152,8 @@ func nodeWith(name string, labels ...string) *corev1.Node {
 	return n
 }
 
-// TestHint: a guest that needs a frequency gets the lowest of the nodes that take guests, and keeps it.
-func TestHint(t *testing.T) {
+// TestGuestGetsTheLowestTSCFrequency: a guest that needs a frequency gets the lowest of the nodes that take guests, and keeps it.
+func TestGuestGetsTheLowestTSCFrequency(t *testing.T) {
 	gone := nodeWith("gone", v1.TSCFrequencyLabel+"=1000000000")
 	gone.Labels[v1.SchedulableLabel] = "false"
 	c := newCluster(t, "", interceptor.Funcs{}, gone, nodeWith("fast", v1.TSCFrequencyLabel+"=3000000000"), nodeWith("slow", v1.TSCFrequencyLabel+"=2000000000"), nodeWith("emulates"))
@@ -194,9 +194,9 @@ func (c *cluster) reenlightened(change func(*v1.VirtualMachineInstance)) {
 	}
 }
 
-// TestHintIsKept: the status has the frequency before the pod selects nodes by it, though the status write meets a conflict and the new
+// TestTSCFrequencyIsSavedBeforeThePod: the status has the frequency before the pod selects nodes by it, though the status write meets a conflict and the new
 // pod is too early to be reported.
-func TestHintIsKept(t *testing.T) {
+func TestTSCFrequencyIsSavedBeforeThePod(t *testing.T) {
 	conflicts := 1
 	c := newCluster(t, "", interceptor.Funcs{
 		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -229,8 +229,8 @@ func TestHintIsKept(t *testing.T) {
 	}
 }
 
-// TestHintFits: the frequency is of nodes where the guest can be.
-func TestHintFits(t *testing.T) {
+// TestTSCFrequencyIsOfNodesThatFit: the frequency is of nodes where the guest can be.
+func TestTSCFrequencyIsOfNodesThatFit(t *testing.T) {
 	const tsc, hyperv, model = v1.TSCFrequencyLabel + "=", v1.HyperVLabel + "reenlightenment", v1.CPUModelLabel + "Haswell"
 	nodes := []client.Object{nodeWith("slow", tsc+"2000000000", hyperv), nodeWith("fast", tsc+"3000000000", hyperv, model),
 		nodeWith("zoned", tsc+"2500000000", hyperv, "zone=a"), nodeWith("plain", hyperv, "zone=b")}
@@ -252,8 +252,8 @@ func TestHintFits(t *testing.T) {
 	}
 }
 
-// TestChooseTSC: no node alone decides which frequency the guests of others get.
-func TestChooseTSC(t *testing.T) {
+// TestNoNodeAloneDecidesTheTSCFrequency: no node alone decides which frequency the guests of others get.
+func TestNoNodeAloneDecidesTheTSCFrequency(t *testing.T) {
 	node := func(hertz string, labels ...string) map[string]string {
 		out := map[string]string{v1.TSCFrequencyLabel: hertz, v1.TSCScalableLabel: "false"}
 		for _, label := range labels {
@@ -288,8 +288,8 @@ func TestChooseTSC(t *testing.T) {
 	}
 }
 
-// TestUnlabelled: while a node that takes guests tells nothing of its CPUs, labels choose no node but by the frequency of the TSC.
-func TestUnlabelled(t *testing.T) {
+// TestUnlabelledNodeTurnsCPULabelsOff: while a node that takes guests tells nothing of its CPUs, labels choose no node but by the frequency of the TSC.
+func TestUnlabelledNodeTurnsCPULabelsOff(t *testing.T) {
 	const model = v1.CPUModelLabel + "Haswell"
 	silent, away, skipped, arm := nodeWith("silent"), nodeWith("away"), nodeWith("skipped"), nodeWith("arm")
 	arm.Labels[corev1.LabelArchStable] = v1.ARM64
@@ -332,9 +332,9 @@ func TestObsoleteModelMoves(t *testing.T) {
 	}
 }
 
-// TestUnmet: the complaint names what no node has, what every node has that the guest forbids, an obsolete model, or else the node that
+// TestComplaintNamesWhatNoNodeHas: the complaint names what no node has, what every node has that the guest forbids, an obsolete model, or else the node that
 // comes nearest.
-func TestUnmet(t *testing.T) {
+func TestComplaintNamesWhatNoNodeHas(t *testing.T) {
 	const haswell, aes, vmx = v1.CPUModelLabel + "Haswell", v1.CPUFeatureLabel + "aes", v1.CPUFeatureLabel + "vmx"
 	const synic, qemu64 = v1.HyperVLabel + "synic", v1.CPUModelLabel + "qemu64"
 	nodes := map[string]map[string]string{}
@@ -372,8 +372,8 @@ func TestUnmet(t *testing.T) {
 	}
 }
 
-// TestExplainDefaults: the complaint knows what Hyper-V's features bring with them.
-func TestExplainDefaults(t *testing.T) {
+// TestComplaintKnowsWhatHyperVBrings: the complaint knows what Hyper-V's features bring with them.
+func TestComplaintKnowsWhatHyperVBrings(t *testing.T) {
 	c := newCluster(t, "", interceptor.Funcs{}, nodeWith("a", v1.HyperVLabel+"synictimer", v1.HyperVLabel+"vpindex"))
 	vmi := c.get()
 	vmi.Spec.Domain.Features = &v1.Features{Hyperv: &v1.FeatureHyperv{SyNICTimer: &v1.SyNICTimer{}}}

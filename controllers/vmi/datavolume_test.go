@@ -28,9 +28,9 @@ func dataVolume(phase, percent string) *unstructured.Unstructured {
 		"metadata": map[string]any{"namespace": "default", "name": "data", "uid": "volume"}, "status": status}}
 }
 
-// TestDataVolume: a VMI waits for its claim, and then for what fills it; a claim
+// TestVMIWaitsForItsClaimAndItsFilling: a VMI waits for its claim, and then for what fills it; a claim
 // of that name that nothing fills is taken as it is.
-func TestDataVolume(t *testing.T) {
+func TestVMIWaitsForItsClaimAndItsFilling(t *testing.T) {
 	ctx := context.Background()
 	fresh := func() *cluster {
 		c := newCluster(t, v1.Pending, interceptor.Funcs{})
@@ -100,9 +100,9 @@ func TestDataVolume(t *testing.T) {
 	is(1, "Scheduling")
 }
 
-// TestFilledEarly: the first look at a new pod is not reported. The next look ends the wait for the
+// TestUnreportedPodEndsTheWaitForADisk: the first look at a new pod is not reported. The next look ends the wait for the
 // disk all the same.
-func TestFilledEarly(t *testing.T) {
+func TestUnreportedPodEndsTheWaitForADisk(t *testing.T) {
 	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		o.SetCreationTimestamp(metav1.Unix(1000, 0)) // now
 		return w.Create(ctx, o, opts...)

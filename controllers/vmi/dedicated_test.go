@@ -10,9 +10,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestDedicatedIsGuaranteed: the kubelet gives CPUs to containers whose requests are their limits, in whole CPUs. Whatever the VMI and the
+// TestDedicatedCPUsMakeAGuaranteedPod: the kubelet gives CPUs to containers whose requests are their limits, in whole CPUs. Whatever the VMI and the
 // cluster say of memory, the pod books all that the guest has.
-func TestDedicatedIsGuaranteed(t *testing.T) {
+func TestDedicatedCPUsMakeAGuaranteedPod(t *testing.T) {
 	const gib, mib = 1 << 30, 1 << 20
 	overhead := int64((64 + 2 + 2*3) * mib)
 	half := &v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{MemoryOvercommit: 200}}

@@ -27,9 +27,9 @@ func withMetadata(patches *int) interceptor.Funcs {
 	}}
 }
 
-// TestPodFollows: a launcher pod follows its VMI's chosen labels and annotations, keeps all
+// TestPodFollowsLabelsAndAnnotations: a launcher pod follows its VMI's chosen labels and annotations, keeps all
 // others, and is written only when something changes.
-func TestPodFollows(t *testing.T) {
+func TestPodFollowsLabelsAndAnnotations(t *testing.T) {
 	patches := 0
 	faults := withMetadata(&patches)
 	const evict = "descheduler.alpha.kubernetes.io/evict"
@@ -79,8 +79,8 @@ func TestPodFollows(t *testing.T) {
 	step("they go", func(vmi *v1.VirtualMachineInstance) { vmi.Labels, vmi.Annotations = nil, nil }, nil, nil, 3)
 }
 
-// TestPodWithoutGate: the policy has virt-controller write no pod without the gate.
-func TestPodWithoutGate(t *testing.T) {
+// TestPodWithoutGateIsNotWritten: the policy has virt-controller write no pod without the gate.
+func TestPodWithoutGateIsNotWritten(t *testing.T) {
 	patches := 0
 	pod := gated(t, podCondition(unpausedGate, corev1.ConditionTrue))
 	pod.Spec.ReadinessGates = nil
@@ -96,8 +96,8 @@ func TestPodWithoutGate(t *testing.T) {
 	}
 }
 
-// TestPodIsMadeFollowing: a new pod has its note from the start, and a user's own note is not its.
-func TestPodIsMadeFollowing(t *testing.T) {
+// TestNewPodHasItsNote: a new pod has its note from the start, and a user's own note is not its.
+func TestNewPodHasItsNote(t *testing.T) {
 	patches := 0
 	c := newCluster(t, "", withMetadata(&patches))
 	var err error

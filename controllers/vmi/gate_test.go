@@ -29,7 +29,7 @@ func podCondition(kind corev1.PodConditionType, status corev1.ConditionStatus) c
 	return corev1.PodCondition{Type: kind, Status: status}
 }
 
-func TestUnpaused(t *testing.T) {
+func TestGateOfAPausedGuestIsClosed(t *testing.T) {
 	is, isNot := podCondition(unpausedGate, corev1.ConditionTrue), podCondition(unpausedGate, corev1.ConditionFalse)
 	old, deleted := gated(t), gated(t)
 	old.Spec.ReadinessGates = nil
@@ -65,7 +65,7 @@ func TestUnpaused(t *testing.T) {
 	}
 }
 
-func TestBooting(t *testing.T) {
+func TestHowLongTheGateStaysClosed(t *testing.T) {
 	since := func(phase v1.VirtualMachineInstancePhase, at int64) *v1.VirtualMachineInstance {
 		vmi := &v1.VirtualMachineInstance{}
 		vmi.Status.SetPhase(v1.Scheduled, metav1.Unix(1000, 0))
@@ -90,9 +90,9 @@ func TestBooting(t *testing.T) {
 	}
 }
 
-// TestGateWaits: the gate of a guest that has just begun to run is looked at again, and
+// TestGateOpensALittleAfterTheStart: the gate of a guest that has just begun to run is looked at again, and
 // opened then.
-func TestGateWaits(t *testing.T) {
+func TestGateOpensALittleAfterTheStart(t *testing.T) {
 	c, clock := newCluster(t, v1.Running, interceptor.Funcs{}, gated(t)), clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	c.Clock = clock
 	vmi := c.get()

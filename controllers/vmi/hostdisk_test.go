@@ -11,9 +11,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestHostDisks: a disk in a file of the node is one only below a folder that
+// TestHostDiskNeedsAPermittedFolder: a disk in a file of the node is one only below a folder that
 // the configuration permits now, whatever it permitted before.
-func TestHostDisks(t *testing.T) {
+func TestHostDiskNeedsAPermittedFolder(t *testing.T) {
 	for _, tt := range []struct {
 		config, path string
 		phase        v1.VirtualMachineInstancePhase

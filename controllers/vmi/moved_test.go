@@ -22,8 +22,8 @@ func testMigration() *v1.VirtualMachineInstanceMigration {
 	return m
 }
 
-// TestTargetPod: the target pod is the guest's pod, under another name, on another node.
-func TestTargetPod(t *testing.T) {
+// TestTargetPodIsTheGuestsPodElsewhere: the target pod is the guest's pod, under another name, on another node.
+func TestTargetPodIsTheGuestsPodElsewhere(t *testing.T) {
 	for _, dir := range cases(t) {
 		vmi := load(t, dir)
 		vmi.Status.NodeName, vmi.Status.ActivePods = "a", map[types.UID]string{"1": "a", "2": "b", "3": ""}
@@ -41,7 +41,7 @@ func TestTargetPod(t *testing.T) {
 			t.Errorf("%s: the first pod's labels are %v", dir, first.Labels)
 		}
 		// Nothing else differs.
-		leaveFilesOut(first, vmi) // see TestTargetWithoutFiles
+		leaveFilesOut(first, vmi) // see TestTargetPodHasNoConfigVolumes
 		target.Name = first.Name
 		delete(target.Labels, v1.MigrationJobLabel)
 		delete(target.Annotations, v1.MigrationJobNameAnnotation)
@@ -64,9 +64,9 @@ func off(nodes ...string) []corev1.NodeSelectorRequirement {
 	return out
 }
 
-// TestKeptApart: a target pod that must be on another node is kept off by each alternative that the VMI's own affinity has, and by no
+// TestTargetPodIsKeptOffTheSourcesNode: a target pod that must be on another node is kept off by each alternative that the VMI's own affinity has, and by no
 // pod. The target of an update that stays on the guest's node has the VMI's own affinity.
-func TestKeptApart(t *testing.T) {
+func TestTargetPodIsKeptOffTheSourcesNode(t *testing.T) {
 	rack := corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpExists}
 	terms := func(t ...corev1.NodeSelectorTerm) *corev1.Affinity {
 		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: t}}}
@@ -101,8 +101,8 @@ func TestKeptApart(t *testing.T) {
 	}
 }
 
-// TestBackAgain: a guest may go back to the node that it has just left. A pod that has ended there may still be in the VMI's status.
-func TestBackAgain(t *testing.T) {
+// TestGuestMayGoBackToTheNodeItLeft: a guest may go back to the node that it has just left. A pod that has ended there may still be in the VMI's status.
+func TestGuestMayGoBackToTheNodeItLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(*move)
 		want  []corev1.NodeSelectorRequirement
@@ -129,9 +129,9 @@ func TestBackAgain(t *testing.T) {
 	}
 }
 
-// TestPostCopyPod: only the target pod of a migration that may go on by post-copy asks for userfaultfd, and only once every node that takes guests
+// TestOnlyAPostCopyPodAsksForUserfaultfd: only the target pod of a migration that may go on by post-copy asks for userfaultfd, and only once every node that takes guests
 // offers it. It is as restricted as any other.
-func TestPostCopyPod(t *testing.T) {
+func TestOnlyAPostCopyPodAsksForUserfaultfd(t *testing.T) {
 	quantity := func(n string) corev1.ResourceList {
 		return corev1.ResourceList{SlotResource: resource.MustParse("110"), FaultResource: resource.MustParse(n)}
 	}
@@ -244,9 +244,9 @@ func (m *move) is(phase v1.VirtualMachineInstancePhase, node string, in *corev1.
 	}
 }
 
-// TestMoves: a VMI is where the decision says, from the decision on, and the end of the pod that the guest has left is
+// TestVMIIsWhereTheDecisionSays: a VMI is where the decision says, from the decision on, and the end of the pod that the guest has left is
 // not the guest's.
-func TestMoves(t *testing.T) {
+func TestVMIIsWhereTheDecisionSays(t *testing.T) {
 	m := newMove(t)
 	m.is(v1.Running, "node1", m.source, m.source, m.target)
 	m.change(func(s *v1.VirtualMachineInstanceStatus) { s.MigrationState.Decision = v1.DecisionTarget })
@@ -261,8 +261,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestGivenBack: the target's QEMU did not let the guest run.
-func TestGivenBack(t *testing.T) {
+// TestGuestThatTheTargetRefusesIsGivenBack: the target's QEMU did not let the guest run.
+func TestGuestThatTheTargetRefusesIsGivenBack(t *testing.T) {
 	m := newMove(t)
 	m.change(func(s *v1.VirtualMachineInstanceStatus) { s.MigrationState.Decision = v1.DecisionTarget })
 	m.is(v1.Running, "node2", m.target, m.source, m.target)
@@ -272,9 +272,9 @@ func TestGivenBack(t *testing.T) {
 	m.is(v1.Running, "node1", m.source, m.source)
 }
 
-// TestBetween: a source that was ended after it had sent everything does not end its VMI before it is decided whether
+// TestEndedSourceDoesNotEndAnUndecidedVMI: a source that was ended after it had sent everything does not end its VMI before it is decided whether
 // the guest has arrived.
-func TestBetween(t *testing.T) {
+func TestEndedSourceDoesNotEndAnUndecidedVMI(t *testing.T) {
 	for decision, want := range map[v1.MigrationDecision]v1.VirtualMachineInstancePhase{v1.DecisionTarget: v1.Running, v1.DecisionSource: v1.Failed} {
 		m := newMove(t)
 		m.ends(m.source, "Migrated")
@@ -293,9 +293,9 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// TestPostCopyBetween: the end of a target whose QEMU did not let a guest run that had all of its memory there is not the guest's end: its
+// TestTargetRefusingPostCopyDoesNotEndTheVMI: the end of a target whose QEMU did not let a guest run that had all of its memory there is not the guest's end: its
 // source is about to get it back. Any other end of a target is.
-func TestPostCopyBetween(t *testing.T) {
+func TestTargetRefusingPostCopyDoesNotEndTheVMI(t *testing.T) {
 	for reason, want := range map[string]v1.VirtualMachineInstancePhase{"StartFailed": v1.Running, "PostCopyFailed": v1.Failed, "QEMUExited": v1.Failed} {
 		m := newMove(t)
 		m.change(func(s *v1.VirtualMachineInstanceStatus) {
@@ -310,8 +310,8 @@ func TestPostCopyBetween(t *testing.T) {
 	}
 }
 
-// TestSourceDeletedBetween: the same, when the source's pod is gone before anybody looks.
-func TestSourceDeletedBetween(t *testing.T) {
+// TestDeletedSourceDoesNotEndAnUndecidedVMI: the same, when the source's pod is gone before anybody looks.
+func TestDeletedSourceDoesNotEndAnUndecidedVMI(t *testing.T) {
 	m := newMove(t)
 	ended := m.source.DeepCopy()
 	ended.Status.Phase = corev1.PodSucceeded
@@ -336,8 +336,8 @@ func TestSourceDeletedBetween(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileMoving: a VMI stays until both its pods are gone.
-func TestDeletedWhileMoving(t *testing.T) {
+// TestDeletedVMIStaysUntilBothPodsAreGone: a VMI stays until both its pods are gone.
+func TestDeletedVMIStaysUntilBothPodsAreGone(t *testing.T) {
 	m := newMove(t)
 	if err := m.client.Delete(t.Context(), m.get()); err != nil {
 		t.Fatal(err)

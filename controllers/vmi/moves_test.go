@@ -16,8 +16,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestCopyable: which disks a migration may copy to claims of its own.
-func TestCopyable(t *testing.T) {
+// TestWhichDisksAMigrationMayCopy: which disks a migration may copy to claims of its own.
+func TestWhichDisksAMigrationMayCopy(t *testing.T) {
 	template := v1.Volume{Name: "disk", DataVolume: &v1.DataVolumeSource{Name: "root"}}
 	writable := v1.Disk{Name: "disk", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
 	info := v1.PersistentVolumeClaimInfo{ClaimName: "root", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
@@ -80,9 +80,9 @@ func (c *cluster) withTemplate(policy *v1alpha1.MigrationPolicy) *v1.VirtualMach
 	return vm
 }
 
-// TestPolicyMovesClaims: the status says that the disk moves while a policy permits it, and not during a migration that began
+// TestDiskMovesWhileAPolicyPermits: the status says that the disk moves while a policy permits it, and not during a migration that began
 // without.
-func TestPolicyMovesClaims(t *testing.T) {
+func TestDiskMovesWhileAPolicyPermits(t *testing.T) {
 	policy := &v1alpha1.MigrationPolicy{}
 	m := newMove(t)
 	m.withTemplate(policy)
@@ -161,8 +161,8 @@ func TestFirstPodHasTheMovedClaim(t *testing.T) {
 	}
 }
 
-// TestWaitsForItsVM: a VMI stays until its VM has noted which claim has its disk, after a move and after a move that was taken back.
-func TestWaitsForItsVM(t *testing.T) {
+// TestVMIStaysUntilItsVMHasNotedTheClaim: a VMI stays until its VM has noted which claim has its disk, after a move and after a move that was taken back.
+func TestVMIStaysUntilItsVMHasNotedTheClaim(t *testing.T) {
 	notes := func(claim string) func(*v1.VirtualMachine) {
 		return func(vm *v1.VirtualMachine) {
 			vm.Status.MovedClaims = []v1.MovedClaim{{ClaimName: "root", HeldBy: claim}}
@@ -209,8 +209,8 @@ func TestWaitsForItsVM(t *testing.T) {
 	}
 }
 
-// TestPoliciesUnread: while the policies cannot be read, the VMI says what it said, and goes on otherwise.
-func TestPoliciesUnread(t *testing.T) {
+// TestVMIRepeatsItselfWithoutPolicies: while the policies cannot be read, the VMI says what it said, and goes on otherwise.
+func TestVMIRepeatsItselfWithoutPolicies(t *testing.T) {
 	policy := &v1alpha1.MigrationPolicy{}
 	policy.Spec.AllowClaimCopy = ptr.To(true)
 	m := newMove(t)

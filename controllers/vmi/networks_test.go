@@ -36,9 +36,9 @@ func besideVMI(t *testing.T, spec string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// TestNetworks: Multus is told each network of the spec, with the name and the MAC that
+// TestMultusIsToldEachNetwork: Multus is told each network of the spec, with the name and the MAC that
 // virt-handler and the guest know the interface by, and nothing that the VMI's annotations say.
-func TestNetworks(t *testing.T) {
+func TestMultusIsToldEachNetwork(t *testing.T) {
 	vmi := besideVMI(t, besideSpec)
 	vmi.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": `[{"name":"secret","namespace":"kube-system","interface":"eth9"}]`,
 		"k8s.v1.cni.cncf.io/network-status": "[]", "k8s.v1.cni.cncf.io/networks-status": "[]", "v1.multus-cni.io/default-network": "kube-system/secret", "mine": "x"}
@@ -72,8 +72,8 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// TestDefaultNetwork: Multus looks for a default network without a namespace in its own.
-func TestDefaultNetwork(t *testing.T) {
+// TestDefaultNetworkIsInMultusNamespace: Multus looks for a default network without a namespace in its own.
+func TestDefaultNetworkIsInMultusNamespace(t *testing.T) {
 	vmi := besideVMI(t, `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan, default: true}}]}`)
 	pod := Pod(vmi, PodConfig{})
 	if got := pod.Annotations["v1.multus-cni.io/default-network"]; got != "tenant/lan" {

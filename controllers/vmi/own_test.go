@@ -11,8 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
 )
 
-// TestTrimPod: the reconciler reads out of a trimmed pod what it reads out of a whole one.
-func TestTrimPod(t *testing.T) {
+// TestTrimmedPodIsReadLikeAWholeOne: the reconciler reads out of a trimmed pod what it reads out of a whole one.
+func TestTrimmedPodIsReadLikeAWholeOne(t *testing.T) {
 	instance := load(t, "testdata/minimal")
 	instance.UID = "vmi-uid"
 	instance.Status.Phase = v1.Running

@@ -24,8 +24,8 @@ func TestPasstPorts(t *testing.T) {
 	}
 }
 
-// TestPasstAddress: a guest that moves keeps the address of its first pod, and passt sends to this address what comes for the guest.
-func TestPasstAddress(t *testing.T) {
+// TestMovedPasstGuestKeepsItsFirstAddress: a guest that moves keeps the address of its first pod, and passt sends to this address what comes for the guest.
+func TestMovedPasstGuestKeepsItsFirstAddress(t *testing.T) {
 	vmi := load(t, "testdata/passt")
 	pod := Pod(vmi, testConfig)
 	if got := guestAddress(pod); got != "" {
@@ -44,8 +44,8 @@ func TestPasstAddress(t *testing.T) {
 	}
 }
 
-// TestPasstEnds: the VMI says which interface has lost its network, only if passt has ended before QEMU, and not for ever.
-func TestPasstEnds(t *testing.T) {
+// TestVMISaysThatPasstHasEnded: the VMI says which interface has lost its network, only if passt has ended before QEMU, and not for ever.
+func TestVMISaysThatPasstHasEnded(t *testing.T) {
 	ended := func(code int32) corev1.ContainerState {
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: code}}
 	}

@@ -98,7 +98,7 @@ func TestPodIsRestricted(t *testing.T) {
 }
 
 // Every volume is mounted once, and every mount has its volume.
-func TestPodMounts(t *testing.T) {
+func TestEveryVolumeIsMountedOnce(t *testing.T) {
 	for _, dir := range cases(t) {
 		spec := Pod(load(t, dir), testConfig).Spec
 		volumes, paths := map[string]int{}, map[string]bool{}
@@ -138,7 +138,7 @@ func TestPodMounts(t *testing.T) {
 }
 
 // The hash was made with sha1sum.
-func TestIDLabel(t *testing.T) {
+func TestLabelOfALongName(t *testing.T) {
 	limit := strings.Repeat("a", 63)
 	for name, want := range map[string]string{
 		"vm":         "vm",
@@ -151,7 +151,7 @@ func TestIDLabel(t *testing.T) {
 	}
 }
 
-func TestOverhead(t *testing.T) {
+func TestMemoryOverhead(t *testing.T) {
 	const mib = 1 << 20
 	tests := []struct {
 		name      string

@@ -71,8 +71,8 @@ func TestPresetsArePersisted(t *testing.T) {
 	}
 }
 
-// TestPresetsOverridden: the VMI's own value wins, and an event says so, once.
-func TestPresetsOverridden(t *testing.T) {
+// TestVMIsOwnValueOverridesAPreset: the VMI's own value wins, and an event says so, once.
+func TestVMIsOwnValueOverridesAPreset(t *testing.T) {
 	c := withPresets(t, []v1.VirtualMachineInstancePreset{preset("small", 2)}, nil, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.CPU = &v1.CPU{Cores: 3} })
 	for range 3 {
 		if err := c.reconcile(); err != nil {
@@ -86,8 +86,8 @@ func TestPresetsOverridden(t *testing.T) {
 	}
 }
 
-// TestPresetsFail: a VMI whose presets cannot be applied ends, and says why.
-func TestPresetsFail(t *testing.T) {
+// TestVMIWithBadPresetsFails: a VMI whose presets cannot be applied ends, and says why.
+func TestVMIWithBadPresetsFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		presets []v1.VirtualMachineInstancePreset
 		err     error
@@ -113,8 +113,8 @@ func TestPresetsFail(t *testing.T) {
 	}
 }
 
-// TestPresetsUnread: a VMI whose presets are too many or too slow waits, and says why, once.
-func TestPresetsUnread(t *testing.T) {
+// TestVMIWaitsWithTooManyPresets: a VMI whose presets are too many or too slow waits, and says why, once.
+func TestVMIWaitsWithTooManyPresets(t *testing.T) {
 	for _, unread := range []error{listing.ErrTooMany, listing.ErrSlow} {
 		c := withPresets(t, nil, fmt.Errorf("%w: 65", unread), func(*v1.VirtualMachineInstance) {})
 		for range 2 {
@@ -152,8 +152,8 @@ func TestPresetsUnread(t *testing.T) {
 	}
 }
 
-// TestPresetsUnreadable: while the presets cannot be read, nothing is decided.
-func TestPresetsUnreadable(t *testing.T) {
+// TestUnreadablePresetsDecideNothing: while the presets cannot be read, nothing is decided.
+func TestUnreadablePresetsDecideNothing(t *testing.T) {
 	down := errors.New("down")
 	c := withPresets(t, nil, down, func(*v1.VirtualMachineInstance) {})
 	if err := c.reconcile(); !errors.Is(err, down) || c.pods() != 0 || c.get().Status.Phase != "" {

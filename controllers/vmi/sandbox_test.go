@@ -33,9 +33,9 @@ func sandboxEvent(name, uid string, at int64, message string) *corev1.Event {
 		InvolvedObject: corev1.ObjectReference{UID: "1"}, LastTimestamp: metav1.Unix(at, 0)}
 }
 
-// TestMountFailed: that a ConfigMap or a Secret is missing is in the status of a VMI that refers to one, until the node has
+// TestMissingConfigMapIsInTheStatus: that a ConfigMap or a Secret is missing is in the status of a VMI that refers to one, until the node has
 // mounted it.
-func TestMountFailed(t *testing.T) {
+func TestMissingConfigMapIsInTheStatus(t *testing.T) {
 	const text = `MountVolume.SetUp failed for volume "config-0" : configmap "settings" not found`
 	ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
 	for name, c := range map[string]struct {
@@ -70,9 +70,9 @@ func TestMountFailed(t *testing.T) {
 	}
 }
 
-// TestLatestTrouble: what has gone by does not hide what is wrong now, and a message that names a volume is better than a later
+// TestLatestTroubleIsSaid: what has gone by does not hide what is wrong now, and a message that names a volume is better than a later
 // one that does not.
-func TestLatestTrouble(t *testing.T) {
+func TestLatestTroubleIsSaid(t *testing.T) {
 	both := []trouble{{v1.ReasonMountFailed, "mount"}, {v1.ReasonSandboxFailed, "connect"}}
 	event := func(reason string, at int64, message string) corev1.Event {
 		e := sandboxEvent("a", "1", at, message)
@@ -100,8 +100,8 @@ func TestLatestTrouble(t *testing.T) {
 	}
 }
 
-// TestSandboxSlow: a node that does not connect a pod, and does not say why, is told of after a minute, until it has.
-func TestSandboxSlow(t *testing.T) {
+// TestSlowPodNetworkIsSaidAfterAMinute: a node that does not connect a pod, and does not say why, is told of after a minute, until it has.
+func TestSlowPodNetworkIsSaidAfterAMinute(t *testing.T) {
 	const spec = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: other/lan}}]}`
 	silent := fake.NewClientBuilder().
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
@@ -124,8 +124,8 @@ func TestSandboxSlow(t *testing.T) {
 	}
 }
 
-// TestSandboxStays: a VMI that is deleted says why its node cannot disconnect its pod.
-func TestSandboxStays(t *testing.T) {
+// TestDeletedVMISaysWhyItsPodStays: a VMI that is deleted says why its node cannot disconnect its pod.
+func TestDeletedVMISaysWhyItsPodStays(t *testing.T) {
 	const spec = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`
 	const said = `error killing pod: failed to "KillPodSandbox" for "1" with KillPodSandboxError: "rpc error: code = Unknown desc = failed to destroy network for sandbox \"2\": ` +
 		`plugin type=\"multus\" name=\"multus\" failed (delete): the switch does not answer"`
@@ -153,9 +153,9 @@ func TestSandboxStays(t *testing.T) {
 	}
 }
 
-// TestContainerStays: a pod that stays because a container of it does not end is no trouble of a network. The complaint stays the same, and is
+// TestHangingContainerIsNoNetworkTrouble: a pod that stays because a container of it does not end is no trouble of a network. The complaint stays the same, and is
 // as old, each time the pod is looked at.
-func TestContainerStays(t *testing.T) {
+func TestHangingContainerIsNoNetworkTrouble(t *testing.T) {
 	const spec = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`
 	event := sandboxEvent("a", "1", 1001, `error killing pod: failed to "KillContainer" for "compute" with KillContainerError: "rpc error: code = DeadlineExceeded desc = context deadline exceeded"`)
 	event.Reason = v1.ReasonSandboxStays
@@ -179,8 +179,8 @@ func TestContainerStays(t *testing.T) {
 	}
 }
 
-// TestCauseComesFirst: an event has the cause, however many networks the VMI has.
-func TestCauseComesFirst(t *testing.T) {
+// TestEventBeginsWithTheCause: an event has the cause, however many networks the VMI has.
+func TestEventBeginsWithTheCause(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	for i := range 20 {
 		name := fmt.Sprint(i) + strings.Repeat("n", 60)
@@ -198,9 +198,9 @@ func TestCauseComesFirst(t *testing.T) {
 	}
 }
 
-// TestSandbox: why the node cannot connect the pod is in the status of a VMI with a network of
+// TestStatusSaysWhyThePodHasNoNetwork: why the node cannot connect the pod is in the status of a VMI with a network of
 // Multus, the same for all attempts, until the node has.
-func TestSandbox(t *testing.T) {
+func TestStatusSaysWhyThePodHasNoNetwork(t *testing.T) {
 	const multus = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`
 	const plain = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: default, masquerade: {}}]}}, networks: [{name: default, pod: {}}]}`
 	ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}

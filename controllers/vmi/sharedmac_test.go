@@ -18,9 +18,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestSharedMAC: a VMI says that another one of its namespace has its MAC on the same network of Multus, and both are looked at again
+// TestSharedMACIsSaidByBothVMIs: a VMI says that another one of its namespace has its MAC on the same network of Multus, and both are looked at again
 // when one comes or goes.
-func TestSharedMAC(t *testing.T) {
+func TestSharedMACIsSaidByBothVMIs(t *testing.T) {
 	spec := func(mac, network string) string {
 		return `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}, macAddress: "` + mac + `"}]}}, networks: [{name: lan, multus: {networkName: ` + network + `}}]}`
 	}
@@ -84,9 +84,9 @@ func crowd(t *testing.T, count int) (all []client.Object) {
 	return all
 }
 
-// TestSharedMACCrowd: a tenant with many VMIs with one MAC has few of them looked at when one comes or goes, and what the others say stays the
+// TestManyVMIsWithOneMACCostLittle: a tenant with many VMIs with one MAC has few of them looked at when one comes or goes, and what the others say stays the
 // same. Around the limit, each one is looked at whose words change.
-func TestSharedMACCrowd(t *testing.T) {
+func TestManyVMIsWithOneMACCostLittle(t *testing.T) {
 	for _, count := range []int{2, maxSharers, maxSharers + 1, maxSharers + 2, 200} {
 		all := crowd(t, count)
 		scheme := runtime.NewScheme()
@@ -133,8 +133,8 @@ func TestSharedMACCrowd(t *testing.T) {
 	}
 }
 
-// TestComesOrEnds: what happens to a VMI between its start and its end has no other VMI looked at.
-func TestComesOrEnds(t *testing.T) {
+// TestOnlyStartAndEndConcernOtherVMIs: what happens to a VMI between its start and its end has no other VMI looked at.
+func TestOnlyStartAndEndConcernOtherVMIs(t *testing.T) {
 	running, ended := crowd(t, 1)[0].(*v1.VirtualMachineInstance), crowd(t, 1)[0].(*v1.VirtualMachineInstance)
 	ended.Status.Phase = v1.Succeeded
 	passes := comesOrEnds()
@@ -152,8 +152,8 @@ func TestComesOrEnds(t *testing.T) {
 	}
 }
 
-// TestEndedSharesNoMAC: a VMI that has ended says of no MAC that another has it too.
-func TestEndedSharesNoMAC(t *testing.T) {
+// TestEndedVMISaysNothingOfSharedMACs: a VMI that has ended says of no MAC that another has it too.
+func TestEndedVMISaysNothingOfSharedMACs(t *testing.T) {
 	vmi := crowd(t, 1)[0].(*v1.VirtualMachineInstance)
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSharedMAC, Status: metav1.ConditionTrue, Reason: v1.ReasonMACInUse}, metav1.Unix(1000, 0))
 	finish(&vmi.Status, end{phase: v1.Succeeded}, metav1.Unix(2000, 0))

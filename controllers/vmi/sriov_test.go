@@ -53,8 +53,8 @@ func TestPodOfSRIOV(t *testing.T) {
 	}
 }
 
-// TestWrongResource: a NetworkAttachmentDefinition, which may be a tenant's, names resources of device plugins only.
-func TestWrongResource(t *testing.T) {
+// TestNetworksNameOnlyDevicePlugins: a NetworkAttachmentDefinition, which may be a tenant's, names resources of device plugins only.
+func TestNetworksNameOnlyDevicePlugins(t *testing.T) {
 	for name, right := range map[string]bool{
 		"intel.com/fast": true, "my-corp.io/net_1": true, "": false, "cpu": false, "memory": false, "hugepages-2Mi": false, "requests.intel.com/fast": false,
 		"devices.kubevirt.io/vm": false, "kubevirt.io/vm": false, "kubernetes.io/x": false, "a.kubernetes.io/x": false, "intel.com/": false, "/x": false,
@@ -66,8 +66,8 @@ func TestWrongResource(t *testing.T) {
 	}
 }
 
-// TestObserveDevices: Multus' words become the status, as far as they are addresses, and others' words harm nobody.
-func TestObserveDevices(t *testing.T) {
+// TestStatusHasTheCardsThatMultusSays: Multus' words become the status, as far as they are addresses, and others' words harm nobody.
+func TestStatusHasTheCardsThatMultusSays(t *testing.T) {
 	link := func(i int) string { return sriovVMI().Spec.Networks[i].Link() }
 	for name, tt := range map[string]struct {
 		said string
@@ -90,8 +90,8 @@ func TestObserveDevices(t *testing.T) {
 	}
 }
 
-// TestBindingTakenBack: an interface whose plugin an administrator takes back, or gives a sidecar, before the VMI has a pod gets none.
-func TestBindingTakenBack(t *testing.T) {
+// TestInterfaceOfWithdrawnPluginGetsNoPod: an interface whose plugin an administrator takes back, or gives a sidecar, before the VMI has a pod gets none.
+func TestInterfaceOfWithdrawnPluginGetsNoPod(t *testing.T) {
 	for config, permitted := range map[string]bool{
 		`{"network":{"binding":{"x":{"domainAttachmentType":"managedTap"}}}}`:                                       true,
 		`{"network":{"binding":{"x":{"domainAttachmentType":"managedTap","sidecarImage":"registry.example/x:1"}}}}`: false,
@@ -117,9 +117,9 @@ func TestBindingTakenBack(t *testing.T) {
 	}
 }
 
-// TestBindingsNoted: the status says what the KubeVirt object said of plugins, also if the VMI's status is first written after the pod
+// TestStatusNotesTheBindingPlugins: the status says what the KubeVirt object said of plugins, also if the VMI's status is first written after the pod
 // was made, and a later change of the object changes nothing.
-func TestBindingsNoted(t *testing.T) {
+func TestStatusNotesTheBindingPlugins(t *testing.T) {
 	c := configured(t, `{"network":{"binding":{"x":{"domainAttachmentType":"managedTap","migration":{}}}}}`)
 	c.Clock = clocktesting.NewFakePassiveClock(time.Now()) // the pod is as young as its creation says
 	c.client = interceptor.NewClient(c.client, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, options ...client.CreateOption) error {

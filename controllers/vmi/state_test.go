@@ -62,8 +62,8 @@ func (c *cluster) claims() []corev1.PersistentVolumeClaim {
 	return list.Items
 }
 
-// TestStateClaim: the claim is made once, before the pod, small, of the right class and mode, and the VM's.
-func TestStateClaim(t *testing.T) {
+// TestStateClaimIsMadeOnceBeforeThePod: the claim is made once, before the pod, small, of the right class and mode, and the VM's.
+func TestStateClaimIsMadeOnceBeforeThePod(t *testing.T) {
 	local, files := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation), storageClass("files", "nfs.csi.k8s.io")
 	virt := storageClass("virt", "nfs.csi.k8s.io", storageclass.DefaultVirtAnnotation)
 	for name, tt := range map[string]struct {
@@ -149,8 +149,8 @@ func TestStateClaim(t *testing.T) {
 	}
 }
 
-// TestStateClaimRefused: what is in the way is said, and the VMI goes on when it is gone.
-func TestStateClaimRefused(t *testing.T) {
+// TestStateClaimInTheWayIsSaid: what is in the way is said, and the VMI goes on when it is gone.
+func TestStateClaimInTheWayIsSaid(t *testing.T) {
 	local := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)
 	name := v1.StateClaimName("minimal", "the-vm")
 	label := map[string]string{v1.StateClaimLabel: "minimal"}
@@ -311,8 +311,8 @@ func TestStateClaimGone(t *testing.T) {
 	}
 }
 
-// TestStateClaimLeft: where an earlier VM of the name may have left its state, an event names the claim, and says what to do.
-func TestStateClaimLeft(t *testing.T) {
+// TestEarlierStateClaimIsNamedByAnEvent: where an earlier VM of the name may have left its state, an event names the claim, and says what to do.
+func TestEarlierStateClaimIsNamedByAnEvent(t *testing.T) {
 	local := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)
 	vm := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "minimal", UID: "an-earlier-vm", Controller: ptr.To(true)}
 	another := vm
@@ -353,8 +353,8 @@ func TestStateClaimLeft(t *testing.T) {
 	}
 }
 
-// TestStateClaimTransient: an error that passes by itself is no condition.
-func TestStateClaimTransient(t *testing.T) {
+// TestTransientStateClaimErrorIsNoCondition: an error that passes by itself is no condition.
+func TestTransientStateClaimErrorIsNoCondition(t *testing.T) {
 	fails := true
 	c := newStateful(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if _, ok := o.(*corev1.PersistentVolumeClaim); ok && fails {
@@ -372,8 +372,8 @@ func TestStateClaimTransient(t *testing.T) {
 	}
 }
 
-// TestStateClaimOfWhom: the label and the owner say whose the claim is, and not its name alone.
-func TestStateClaimOfWhom(t *testing.T) {
+// TestLabelAndOwnerSayWhoseAStateClaimIs: the label and the owner say whose the claim is, and not its name alone.
+func TestLabelAndOwnerSayWhoseAStateClaimIs(t *testing.T) {
 	vmi := load(t, "testdata/minimal")
 	stateful(vmi)
 	alone := vmi.DeepCopy()

@@ -51,7 +51,7 @@ func because(pod *corev1.Pod, reason, message string) *corev1.Pod {
 	return pod
 }
 
-func TestPodEnd(t *testing.T) {
+func TestHowAPodEnded(t *testing.T) {
 	tests := []struct {
 		name  string
 		pod   *corev1.Pod
@@ -113,7 +113,7 @@ func TestPodEnd(t *testing.T) {
 }
 
 // Each reason that a launcher may give, through its own encoding.
-func TestPodEndReasons(t *testing.T) {
+func TestHowALauncherEndedByItsReason(t *testing.T) {
 	want := map[control.Reason]v1.VirtualMachineInstancePhase{
 		control.ReasonGuestShutdown: v1.Succeeded, control.ReasonShutdown: v1.Succeeded,
 		control.ReasonGracePeriodOver: v1.Failed, control.ReasonNeverStarted: v1.Failed, control.ReasonStartFailed: v1.Failed,
@@ -132,7 +132,7 @@ func TestPodEndReasons(t *testing.T) {
 	}
 }
 
-func TestObserve(t *testing.T) {
+func TestObserveAPod(t *testing.T) {
 	then, now := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
 	was := func(phase v1.VirtualMachineInstancePhase, conditions ...v1.VirtualMachineInstanceCondition) v1.VirtualMachineInstanceStatus {
 		s := v1.VirtualMachineInstanceStatus{Phase: phase}

@@ -27,8 +27,8 @@ func claimOf(name string, mode *corev1.PersistentVolumeMode) *corev1.PersistentV
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending, Capacity: storage("1Gi")}}
 }
 
-// TestClaimAppears: a VMI waits for its claims, says for which, and goes on.
-func TestClaimAppears(t *testing.T) {
+// TestVMIWaitsForItsClaims: a VMI waits for its claims, says for which, and goes on.
+func TestVMIWaitsForItsClaims(t *testing.T) {
 	c := newCluster(t, "", interceptor.Funcs{})
 	vmi := c.get()
 	vmi.Spec.Volumes = []v1.Volume{{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
@@ -141,7 +141,7 @@ func TestVolumeStatus(t *testing.T) {
 	}
 }
 
-func TestLetters(t *testing.T) {
+func TestLettersOfDeviceNames(t *testing.T) {
 	for n, want := range map[int]string{0: "a", 25: "z", 26: "aa", 51: "az", 52: "ba", 701: "zz", 702: "aaa"} {
 		if got := letters(n); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)

@@ -15,8 +15,8 @@ func updateOf(source string, to *v1.PersistentVolumeClaimInfo) *v1.VolumeUpdateS
 		{VolumeName: "disk", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: source}, DestinationPVCInfo: to}}}}
 }
 
-// TestNamedByUser: the status says to which claim the next migration copies, once the claim is ready, and whatever policies say. The VMI says what its VM says of that.
-func TestNamedByUser(t *testing.T) {
+// TestStatusSaysWhichClaimIsCopiedTo: the status says to which claim the next migration copies, once the claim is ready, and whatever policies say. The VMI says what its VM says of that.
+func TestStatusSaysWhichClaimIsCopiedTo(t *testing.T) {
 	m := newMove(t)
 	vm := m.withTemplate(nil)
 	if err := m.client.Create(t.Context(), claimOf("next", nil)); err != nil {

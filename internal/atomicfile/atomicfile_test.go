@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestWrite: a file is replaced as a whole, and a write that fails changes nothing and leaves
+// TestWriteReplacesTheWholeFile: a file is replaced as a whole, and a write that fails changes nothing and leaves
 // nothing behind.
-func TestWrite(t *testing.T) {
+func TestWriteReplacesTheWholeFile(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "file")
 	for i, text := range []string{"a long text", "short", "", "synced"} {

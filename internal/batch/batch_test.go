@@ -71,8 +71,8 @@ func pair(t *testing.T) (client, server *tls.Conn, beneath [2]*counting) {
 	return client, server, beneath
 }
 
-// TestBatches: the bytes are the same, and many records go with few calls.
-func TestBatches(t *testing.T) {
+// TestManyRecordsGoWithFewCalls: the bytes are the same, and many records go with few calls.
+func TestManyRecordsGoWithFewCalls(t *testing.T) {
 	client, server, beneath := pair(t)
 	text := make([]byte, 8<<20)
 	rand.Read(text)
@@ -137,8 +137,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestNone: a connection without a Conn beneath it has none.
-func TestNone(t *testing.T) {
+// TestConnectionWithoutConnBeneath: a connection without a Conn beneath it has none.
+func TestConnectionWithoutConnBeneath(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()

@@ -10,9 +10,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestFew: what an honest launcher says at most is taken, and as many empty values
+// TestTooManyValuesAreRefused: what an honest launcher says at most is taken, and as many empty values
 // as fit a document are not.
-func TestFew(t *testing.T) {
+func TestTooManyValuesAreRefused(t *testing.T) {
 	var most control.GuestInfo
 	for range 256 {
 		most.Commands = append(most.Commands, control.AgentCommand{Name: "guest-command", Enabled: true})
@@ -56,8 +56,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestHead: of an answer no more than a head's worth is read before its body.
-func TestHead(t *testing.T) {
+// TestHeadOfAnAnswerIsBounded: of an answer no more than a head's worth is read before its body.
+func TestHeadOfAnAnswerIsBounded(t *testing.T) {
 	from := &endless{}
 	if _, _, err := readHead(from, &http.Request{Method: http.MethodGet}); err == nil || from.read > 2*maxHead {
 		t.Errorf("%v, after %d bytes", err, from.read)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestPace(t *testing.T) {
+func TestFrequentCollectionsMeanBusy(t *testing.T) {
 	start := time.Unix(1000, 0)
 	// every returns collections that are so far from each other.
 	every := func(d time.Duration, count int) (cycles []time.Duration) {
@@ -58,8 +58,8 @@ func TestBusyPercent(t *testing.T) {
 	}
 }
 
-// TestKeeper: collections raise GOGC, and Close puts it back.
-func TestKeeper(t *testing.T) {
+// TestKeeperRaisesGOGCAndPutsItBack: collections raise GOGC, and Close puts it back.
+func TestKeeperRaisesGOGCAndPutsItBack(t *testing.T) {
 	percent := func() uint64 {
 		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 		metrics.Read(sample)
@@ -94,9 +94,9 @@ func deepen(depth int) int {
 	return deepen(depth-1) + int(space[depth])
 }
 
-// TestSettle: when the work is over, goroutines give back the stacks that the work needed, and
+// TestStacksAreGivenBackAfterTheWork: when the work is over, goroutines give back the stacks that the work needed, and
 // the collections for that do not count as work.
-func TestSettle(t *testing.T) {
+func TestStacksAreGivenBackAfterTheWork(t *testing.T) {
 	k := Keep()
 	defer k.Close()
 	const goroutines = 200

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestBodies: what is sent is read whole, or it is said why not, and nothing stays
+// TestBodyIsReadWholeOrRefused: what is sent is read whole, or it is said why not, and nothing stays
 // taken.
-func TestBodies(t *testing.T) {
+func TestBodyIsReadWholeOrRefused(t *testing.T) {
 	const most = 100 << 10
 	bodies := NewBodies(1 << 20)
 	bodies.Timeout = time.Second
@@ -58,9 +58,9 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesHalfSent: those that are not whole give way to one that is, of another
+// TestHalfSentBodiesGiveWay: those that are not whole give way to one that is, of another
 // address and of the same, and none takes more than there is.
-func TestBodiesHalfSent(t *testing.T) {
+func TestHalfSentBodiesGiveWay(t *testing.T) {
 	const size, each = 1 << 20, 300 << 10
 	bodies := NewBodies(size)
 	gaveWay := make(chan struct{}, 100)

@@ -18,9 +18,9 @@ func now() context.Context {
 	return ctx
 }
 
-// TestBudget: who holds when all is used up, and who gives way. Each take is a key
+// TestWhoGivesWayWhenTheBudgetIsUsedUp: who holds when all is used up, and who gives way. Each take is a key
 // and a weight; in capitals, it does not give way.
-func TestBudget(t *testing.T) {
+func TestWhoGivesWayWhenTheBudgetIsUsedUp(t *testing.T) {
 	type take struct {
 		key    string
 		weight int64
@@ -83,9 +83,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetWaits: one that waits gets room when it is given back, the smallest
+// TestWhoWaitsForABudgetGetsRoom: one that waits gets room when it is given back, the smallest
 // first, and nobody waits behind one that does not fit.
-func TestBudgetWaits(t *testing.T) {
+func TestWhoWaitsForABudgetGetsRoom(t *testing.T) {
 	b := &Budget{Size: 10}
 	first, err := b.Take(now(), "a", 6, nil)
 	if err != nil {
@@ -128,8 +128,8 @@ func waitFor(t *testing.T, what func() bool) {
 	}
 }
 
-// TestBudgetShareOfWaiting: those of a key that wait count for its share.
-func TestBudgetShareOfWaiting(t *testing.T) {
+// TestWaitingCountsForAKeysShareOfABudget: those of a key that wait count for its share.
+func TestWaitingCountsForAKeysShareOfABudget(t *testing.T) {
 	b := &Budget{Size: 3, Share: 3}
 	other, err := b.Take(now(), "b", 3, nil)
 	if err != nil {
@@ -155,9 +155,9 @@ func TestBudgetShareOfWaiting(t *testing.T) {
 	}
 }
 
-// TestBudgetWalk: whatever is taken, kept and released, never more is held than
+// TestRandomUseStaysWithinTheBudget: whatever is taken, kept and released, never more is held than
 // there is, and in the end nothing.
-func TestBudgetWalk(t *testing.T) {
+func TestRandomUseStaysWithinTheBudget(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		b := &Budget{Size: 50, Share: 40, Renews: seed%2 == 0}
@@ -201,9 +201,9 @@ func TestBudgetWalk(t *testing.T) {
 	}
 }
 
-// TestBudgetTogether: many take and wait at once; who is asked gives way, never is
+// TestConcurrentUseStaysWithinTheBudget: many take and wait at once; who is asked gives way, never is
 // more held than there is, and nobody waits for what never comes.
-func TestBudgetTogether(t *testing.T) {
+func TestConcurrentUseStaysWithinTheBudget(t *testing.T) {
 	b := &Budget{Size: 20, Renews: true}
 	var all sync.WaitGroup
 	var given atomic.Int64

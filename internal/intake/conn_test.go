@@ -94,9 +94,9 @@ func ask(conn net.Conn, head string) (int, error) {
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, Vouched(r.Context())) })
 
-// TestStrangers: one address that connects without end, and says nothing, keeps no
+// TestOneSilentAddressKeepsNobodyOut: one address that connects without end, and says nothing, keeps no
 // other out, nor what another has open.
-func TestStrangers(t *testing.T) {
+func TestOneSilentAddressKeepsNobodyOut(t *testing.T) {
 	s := newTestServer(t, hello)
 	kept := s.tls("127.0.0.3")
 	known := s.tls("127.0.0.4", s.client)
@@ -143,8 +143,8 @@ func TestStrangersOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestKnownAreNotCounted: of peers that are known there may be any number.
-func TestKnownAreNotCounted(t *testing.T) {
+// TestKnownPeersAreNotCounted: of peers that are known there may be any number.
+func TestKnownPeersAreNotCounted(t *testing.T) {
 	s := newTestServer(t, hello)
 	var all []*tls.Conn
 	for range 3 * strangers {
@@ -162,9 +162,9 @@ func TestKnownAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestCertificateOfAnother: who has seen a known peer's certificate, as every node
+// TestCopiedCertificateIsNoKnownPeer: who has seen a known peer's certificate, as every node
 // has that virt-api dials, is no known peer with it.
-func TestCertificateOfAnother(t *testing.T) {
+func TestCopiedCertificateIsNoKnownPeer(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -199,8 +199,8 @@ func TestCertificateOfAnother(t *testing.T) {
 	}
 }
 
-// TestHeads: how much a peer may send before its request is whole.
-func TestHeads(t *testing.T) {
+// TestRequestHeadsAreBounded: how much a peer may send before its request is whole.
+func TestRequestHeadsAreBounded(t *testing.T) {
 	s := newTestServer(t, hello)
 	groups := strings.Repeat("X-Remote-Group: group-of-somebody\r\n", 1000)
 	large := certificate(t, 50<<10)
@@ -230,8 +230,8 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// TestOnlyHTTP1: a peer that would rather speak HTTP/2 is not given it.
-func TestOnlyHTTP1(t *testing.T) {
+// TestHTTP2IsNotSpoken: a peer that would rather speak HTTP/2 is not given it.
+func TestHTTP2IsNotSpoken(t *testing.T) {
 	s := newTestServer(t, hello)
 	conn := s.tls("127.0.0.2")
 	if err := conn.Handshake(); err != nil {
@@ -242,7 +242,7 @@ func TestOnlyHTTP1(t *testing.T) {
 	}
 }
 
-func TestSource(t *testing.T) {
+func TestSourceOfAnAddress(t *testing.T) {
 	for address, want := range map[string]string{
 		"10.1.2.3:44": "10.1.2.3", "[::ffff:10.1.2.3]:44": "10.1.2.3", "[fd00::1]:44": "fd00::1", "[fe80::1%eth0]:44": "fe80::1", "@": "@",
 	} {

@@ -59,9 +59,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestThisMachine really checks. Whatever comes out, it comes out in time, with
+// TestCheckOfThisMachine really checks. Whatever comes out, it comes out in time, with
 // a reason, and leaves no child.
-func TestThisMachine(t *testing.T) {
+func TestCheckOfThisMachine(t *testing.T) {
 	start := time.Now()
 	result := Checker{}.Run(context.Background())
 	elapsed := time.Since(start)
@@ -77,9 +77,9 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-// TestPayload: a few loops of the payload end with the right sum even where
+// TestPayloadEndsWithTheRightSum: a few loops of the payload end with the right sum even where
 // KVM crawls.
-func TestPayload(t *testing.T) {
+func TestPayloadEndsWithTheRightSum(t *testing.T) {
 	if _, err := os.Stat(device); err != nil {
 		t.Skipf("THIS MACHINE HAS NO %s: the payload is not run at all", device)
 	}
@@ -89,7 +89,7 @@ func TestPayload(t *testing.T) {
 	}
 }
 
-func TestNoDevice(t *testing.T) {
+func TestMissingDeviceIsNamed(t *testing.T) {
 	for _, path := range []string{t.TempDir() + "/none", "/dev/null", t.TempDir()} {
 		if _, err := runPayload(path, loops); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want an error that names it", path, err)
@@ -167,7 +167,7 @@ func TestLoadIsNotABrokenKVM(t *testing.T) {
 	}
 }
 
-func TestExceeded(t *testing.T) {
+func TestWhichLimitIsExceeded(t *testing.T) {
 	limits := Limits{CPU: 5 * time.Second, Asleep: 10 * time.Second, Wall: 2 * time.Minute}
 	tests := []struct {
 		name  string
@@ -192,7 +192,7 @@ func TestExceeded(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
+func TestCancelledCheckIsUnknown(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if result := (Checker{Args: []string{"hang", t.TempDir() + "/pid"}}).Run(ctx); result.Verdict != Unknown {
@@ -200,7 +200,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestChild(t *testing.T) {
+func TestVerdictOfTheChild(t *testing.T) {
 	tests := []struct {
 		name string
 		args []string

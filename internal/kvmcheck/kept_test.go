@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestKept(t *testing.T) {
+func TestVerdictIsKeptForThisBoot(t *testing.T) {
 	dir := t.TempDir()
 	kept := Kept{filepath.Join(dir, "kvm.json")}
 	if got, err := kept.Load("this boot"); !errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,7 @@ func TestKept(t *testing.T) {
 }
 
 // What is believed decides whether guests have a boundary around them.
-func TestKeptIsNotBelieved(t *testing.T) {
+func TestKeptVerdictOfOthersIsNotBelieved(t *testing.T) {
 	good := func(path string) error { return Kept{path}.Save("key", Result{Works, "fast"}) }
 	tests := map[string]struct {
 		make func(path string) error
@@ -66,7 +66,7 @@ func TestKeptIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestKey(t *testing.T) {
+func TestKeyIsOfThisBoot(t *testing.T) {
 	key, err := Key()
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-func TestLayout(t *testing.T) {
+func TestLayoutOfKVMStructures(t *testing.T) {
 	for name, sizes := range map[string][2]uintptr{
 		"kvm_userspace_memory_region": {unsafe.Sizeof(memoryRegion{}), 32},
 		"kvm_regs":                    {unsafe.Sizeof(registers{}), 144},

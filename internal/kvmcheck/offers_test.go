@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-func TestInterfaces(t *testing.T) {
+func TestHyperVInterfaces(t *testing.T) {
 	got := interfaces([]uint32{0x10, 0x40000106, 0x40000000, 0x40000002}, true, false)
 	if want := []string{"base", "reenlightenment", "tlbflush", "vpindex"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// TestAsk asks the machine's own KVM, if it has one: also a KVM that runs no guest well tells its frequency.
-func TestAsk(t *testing.T) {
+// TestAskThisMachinesKVM asks the machine's own KVM, if it has one: also a KVM that runs no guest well tells its frequency.
+func TestAskThisMachinesKVM(t *testing.T) {
 	offers, err := Checker{}.Ask(t.Context())
 	if _, missing := os.Stat(device); missing != nil {
 		if err == nil || !strings.Contains(err.Error(), "open "+device) {
@@ -34,8 +34,8 @@ func TestAsk(t *testing.T) {
 	t.Logf("%+v", offers)
 }
 
-// TestAskEnds: a KVM that does not answer does not hold up who asks.
-func TestAskEnds(t *testing.T) {
+// TestAskingASilentKVMEnds: a KVM that does not answer does not hold up who asks.
+func TestAskingASilentKVMEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := (Checker{Args: []string{"spin"}}).Ask(ctx); err == nil {

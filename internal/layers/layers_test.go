@@ -12,7 +12,7 @@ type wrapped struct{ net.Conn }
 
 func (w wrapped) NetConn() net.Conn { return w.Conn }
 
-func TestOf(t *testing.T) {
+func TestLayersOfAConnection(t *testing.T) {
 	innermost, other := net.Pipe()
 	defer innermost.Close()
 	defer other.Close()

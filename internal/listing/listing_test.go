@@ -50,7 +50,7 @@ func list(names ...string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) { fmt.Fprint(w, text) }
 }
 
-func TestIn(t *testing.T) {
+func TestListOfANamespace(t *testing.T) {
 	status := func(code int, reason metav1.StatusReason) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) {
 			fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":%q,"code":%d}`, reason, code)
@@ -89,7 +89,7 @@ func TestIn(t *testing.T) {
 	}
 }
 
-func TestAny(t *testing.T) {
+func TestWhetherThereIsAny(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
 		body func(http.ResponseWriter)
@@ -117,8 +117,8 @@ func TestAny(t *testing.T) {
 	}
 }
 
-// TestEndless: of an answer without end no more is read than may be.
-func TestEndless(t *testing.T) {
+// TestEndlessAnswerIsReadBounded: of an answer without end no more is read than may be.
+func TestEndlessAnswerIsReadBounded(t *testing.T) {
 	var sent atomic.Int64
 	r := serve(t, 200, func(w http.ResponseWriter) {
 		for part := []byte(strings.Repeat(" ", 1<<10)); ; {
@@ -136,8 +136,8 @@ func TestEndless(t *testing.T) {
 	}
 }
 
-// TestGivenUp: a reading ends with its caller.
-func TestGivenUp(t *testing.T) {
+// TestListingEndsWithItsCaller: a reading ends with its caller.
+func TestListingEndsWithItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	answer := make(chan struct{})
 	defer close(answer)

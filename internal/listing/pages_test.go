@@ -72,8 +72,8 @@ func (p *paged) lists() int {
 	return n
 }
 
-// TestPages: no page is asked for after the bound.
-func TestPages(t *testing.T) {
+// TestPagesAreBounded: no page is asked for after the bound.
+func TestPagesAreBounded(t *testing.T) {
 	for name, c := range map[string]struct{ many, size, found, lists int }{
 		"one page":                {4, 1, 4, 1},
 		"all that may":            {10, 1, 10, 3},
@@ -119,8 +119,8 @@ func TestFailureRemembered(t *testing.T) {
 	}
 }
 
-// TestSlow: one caller waits for a slow namespace, and the others get its last error.
-func TestSlow(t *testing.T) {
+// TestOnlyOneCallerWaitsForSlowNamespace: one caller waits for a slow namespace, and the others get its last error.
+func TestOnlyOneCallerWaitsForSlowNamespace(t *testing.T) {
 	p := newPaged(t, 1, 1)
 	if _, err := p.In(t.Context(), "slow"); !errors.Is(err, ErrSlow) {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-func TestFailuresBounded(t *testing.T) {
+func TestRememberedFailuresAreBounded(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Now())
 	f := failures{clock: c}
 	for n := range maxFailures + 10 {

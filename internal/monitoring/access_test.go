@@ -54,7 +54,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestAccess(t *testing.T) {
+func TestScraperNeedsAToken(t *testing.T) {
 	api := &apiServer{}
 	server := httptest.NewServer(api)
 	defer server.Close()
@@ -111,10 +111,10 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestFlood: who shows made-up tokens without end, on as many connections as there
+// TestFloodOfTokensBlindsNoScraper: who shows made-up tokens without end, on as many connections as there
 // may be, blinds no scraper whose token is new, from another address or the same,
 // and has the API server asked at a rate.
-func TestFlood(t *testing.T) {
+func TestFloodOfTokensBlindsNoScraper(t *testing.T) {
 	for name, sources := range map[string]int{"from one address": 1, "from many": 20} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { flood(t, sources) }) })
 	}
@@ -202,9 +202,9 @@ func TestAccessUnderFlood(t *testing.T) {
 	}
 }
 
-// TestKnownConnection: on a connection that was let in, a new token is not one of
+// TestNewTokenOnAKnownConnection: on a connection that was let in, a new token is not one of
 // its address's.
-func TestKnownConnection(t *testing.T) {
+func TestNewTokenOnAKnownConnection(t *testing.T) {
 	sources := make(chan string, 1)
 	access := &Access{now: time.Now, known: map[[sha256.Size]byte]known{}, questions: intake.Budget{Size: 2, Share: 1}, ask: func(context.Context, string) (answer, error) { return allowed, nil }}
 	guarded := access.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

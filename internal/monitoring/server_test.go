@@ -12,9 +12,9 @@ import (
 	"github.com/go-logr/logr/testr"
 )
 
-// TestPortTaken: a port that somebody else has ends nothing, and is taken once it
+// TestTakenPortIsTriedAgain: a port that somebody else has ends nothing, and is taken once it
 // is free.
-func TestPortTaken(t *testing.T) {
+func TestTakenPortIsTriedAgain(t *testing.T) {
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestControls(t *testing.T) {
+func TestWhoControlsAnObject(t *testing.T) {
 	kind := schema.GroupKind{Group: "kubevirt.io", Kind: "VirtualMachine"}
 	vm := &metav1.ObjectMeta{Name: "vm", UID: "1"}
 	right := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "vm", UID: "1", Controller: ptr.To(true)}

@@ -66,8 +66,8 @@ func kubelet(t *testing.T, data func(io.ReadWriter)) *Dialer {
 
 var pod = types.NamespacedName{Namespace: "ns", Name: "importer-data"}
 
-// TestOpen: each stream is a connection of its own, in both directions.
-func TestOpen(t *testing.T) {
+// TestEachStreamIsAConnection: each stream is a connection of its own, in both directions.
+func TestEachStreamIsAConnection(t *testing.T) {
 	connection, err := kubelet(t, func(s io.ReadWriter) {
 		text, err := io.ReadAll(s)
 		if err == nil {
@@ -96,8 +96,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestHangs: a connection ends with the context of its stream.
-func TestHangs(t *testing.T) {
+// TestConnectionEndsWithItsContext: a connection ends with the context of its stream.
+func TestConnectionEndsWithItsContext(t *testing.T) {
 	hold := make(chan struct{})
 	defer close(hold)
 	connection, err := kubelet(t, func(io.ReadWriter) { <-hold }).Dial(t.Context(), pod)
@@ -118,8 +118,8 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestDialFails: so does a connection that is refused, or that nobody answers.
-func TestDialFails(t *testing.T) {
+// TestFailedDialEndsWithItsContext: so does a connection that is refused, or that nobody answers.
+func TestFailedDialEndsWithItsContext(t *testing.T) {
 	if c, err := kubelet(t, func(io.ReadWriter) {}).Dial(t.Context(), types.NamespacedName{Namespace: "ns", Name: "other"}); err == nil {
 		c.Close()
 		t.Error("a pod that is not there was connected to")
@@ -140,8 +140,8 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// TestBounded: a node makes its peer keep little, whatever it sends.
-func TestBounded(t *testing.T) {
+// TestHostileNodeCostsLittle: a node makes its peer keep little, whatever it sends.
+func TestHostileNodeCostsLittle(t *testing.T) {
 	frame := func(control bool, kind byte, length int) []byte {
 		head := []byte{0, 3, 0, kind, 0, byte(length >> 16), byte(length >> 8), byte(length)}
 		if control {

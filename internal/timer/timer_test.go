@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestWait(t *testing.T) {
+func TestWaitEndsByTimeOrStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		if !Wait(time.Minute, nil) || time.Since(begin) != time.Minute {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestOffset(t *testing.T) {
+func TestOffsetOfATimeZone(t *testing.T) {
 	winter, summer := time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC), time.Date(2026, 7, 15, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		zone string

@@ -300,9 +300,9 @@ func TestAgentOfEndedGuest(t *testing.T) {
 	}
 }
 
-// TestFreeze: what is frozen is thawed in time, whoever asks, and whatever
+// TestFrozenGuestIsThawedInTime: what is frozen is thawed in time, whoever asks, and whatever
 // became of the question.
-func TestFreeze(t *testing.T) {
+func TestFrozenGuestIsThawedInTime(t *testing.T) {
 	t.Parallel()
 	g := connectedGuest(t)
 	if err := g.Freeze(t.Context(), 100*time.Millisecond); err != nil || !g.Report().Frozen {

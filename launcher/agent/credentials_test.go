@@ -97,7 +97,7 @@ func TestReadAccounts(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestRefusalIsToldWithoutKeys(t *testing.T) {
 	t.Parallel()
 	keys := []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGmXQ0pOzm1nU3vIYd9n me@home"}
 	const kept = "the guest agent refuses it"

@@ -56,8 +56,8 @@ func text(files []iso9660.File) string {
 	return b.String()
 }
 
-// TestRead: files come in the order of their paths, without what is the kubelet's own.
-func TestRead(t *testing.T) {
+// TestFilesComeInOrderOfTheirPaths: files come in the order of their paths, without what is the kubelet's own.
+func TestFilesComeInOrderOfTheirPaths(t *testing.T) {
 	for name, c := range map[string]struct{ root, want string }{
 		"entries":        {volume(t, map[string]string{"b": "2", "a.conf": "1", ".hidden": "", "UPPER": "3"}), ".hidden= UPPER=3 a.conf=1 b=2 "},
 		"folders":        {volume(t, map[string]string{"pod/labels": "l", "pod/more/annotations": "a", "name": "n"}), "name=n pod/labels=l pod/more/annotations=a "},
@@ -138,9 +138,9 @@ func TestReadsNoOtherFile(t *testing.T) {
 	}
 }
 
-// TestDeviceNode: a device node is not opened, not even to look at it. The node is of a driver that does not exist, whose
+// TestDeviceNodeIsNotOpened: a device node is not opened, not even to look at it. The node is of a driver that does not exist, whose
 // opening would fail otherwise than the refusal.
-func TestDeviceNode(t *testing.T) {
+func TestDeviceNodeIsNotOpened(t *testing.T) {
 	root := volume(t, nil)
 	folder, err := os.Readlink(filepath.Join(root, current))
 	must(t, err)
@@ -152,8 +152,8 @@ func TestDeviceNode(t *testing.T) {
 	}
 }
 
-// TestBounds: a volume of any size costs no more than its bounds.
-func TestBounds(t *testing.T) {
+// TestVolumeOfAnySizeIsReadBounded: a volume of any size costs no more than its bounds.
+func TestVolumeOfAnySizeIsReadBounded(t *testing.T) {
 	many := func(n int) map[string]string {
 		contents := map[string]string{}
 		for i := range n {
@@ -180,8 +180,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestManyEntries: a folder with very many entries is not listed to its end.
-func TestManyEntries(t *testing.T) { crowded(t, 20_000) }
+// TestFolderWithManyEntriesIsNotListed: a folder with very many entries is not listed to its end.
+func TestFolderWithManyEntriesIsNotListed(t *testing.T) { crowded(t, 20_000) }
 
 func crowded(t *testing.T, entries int) {
 	root := volume(t, map[string]string{"good": ""})

@@ -177,9 +177,9 @@ func TestConnectionEnds(t *testing.T) {
 	}
 }
 
-// TestPace: a launcher that sends without end is read no faster than is allowed,
+// TestFloodingLauncherIsReadSlowly: a launcher that sends without end is read no faster than is allowed,
 // and is still answered.
-func TestPace(t *testing.T) {
+func TestFloodingLauncherIsReadSlowly(t *testing.T) {
 	client, launcher := newClient(t, nil)
 	junk := json.RawMessage(`"` + strings.Repeat("x", 256<<10) + `"`)
 	begin := time.Now()

@@ -60,9 +60,9 @@ func TestHostileHello(t *testing.T) {
 	}
 }
 
-// TestCheckMachine: what is started can be told again in a hello, and what cannot is
+// TestMachineMustFitAHello: what is started can be told again in a hello, and what cannot is
 // refused by the bound's name.
-func TestCheckMachine(t *testing.T) {
+func TestMachineMustFitAHello(t *testing.T) {
 	disks := func(n int) *qemuargs.Machine {
 		m := &qemuargs.Machine{Version: 1, Name: "ns_vm", Type: "pc-q35-7.2"}
 		for i := range n {
@@ -91,9 +91,9 @@ func TestCheckMachine(t *testing.T) {
 	}
 }
 
-// TestTurns: no more messages are decoded at once than there are turns, and one
+// TestMessagesAreDecodedInTurns: no more messages are decoded at once than there are turns, and one
 // launcher has one of them.
-func TestTurns(t *testing.T) {
+func TestMessagesAreDecodedInTurns(t *testing.T) {
 	turns := NewTurns(2)
 	decoding := &decodings{}
 	var wait sync.WaitGroup

@@ -13,9 +13,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
-// TestKinds: what a launcher's file is, is told without asking the file's driver,
+// TestKindOfAFileIsToldWithoutItsDriver: what a launcher's file is, is told without asking the file's driver,
 // which may never answer.
-func TestKinds(t *testing.T) {
+func TestKindOfAFileIsToldWithoutItsDriver(t *testing.T) {
 	number := func(fd int, err error) int {
 		t.Helper()
 		if err != nil {
@@ -275,9 +275,9 @@ func TestStreamRefusesFiles(t *testing.T) {
 	}
 }
 
-// TestOwedAnswers: a launcher that does not answer is not asked without end, also
+// TestUnansweredCallsAreBounded: a launcher that does not answer is not asked without end, also
 // where nobody waits any more; its answers let it be asked again.
-func TestOwedAnswers(t *testing.T) {
+func TestUnansweredCallsAreBounded(t *testing.T) {
 	client, launcher := newClient(t, nil)
 	over, cancel := contextOver(t)
 	for range maxCalls {

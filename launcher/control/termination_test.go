@@ -28,7 +28,7 @@ func TestTerminationKeepsTheEnd(t *testing.T) {
 	}
 }
 
-func TestSucceeded(t *testing.T) {
+func TestWhichReasonsAreSuccess(t *testing.T) {
 	want := map[Reason]bool{ReasonGuestShutdown: true, ReasonShutdown: true, ReasonGracePeriodOver: false, ReasonNeverStarted: false,
 		ReasonStartFailed: false, ReasonGuestPanic: false, ReasonQEMUExited: false, "": false, "Unknown": false}
 	for reason, succeeded := range want {

@@ -57,8 +57,8 @@ func TestProbeAIOLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestBlocks: a file has the block size of its file system, and a device its own.
-func TestBlocks(t *testing.T) {
+// TestBlockSizeOfFileAndDevice: a file has the block size of its file system, and a device its own.
+func TestBlockSizeOfFileAndDevice(t *testing.T) {
 	dir := t.TempDir()
 	var statfs unix.Statfs_t
 	if err := unix.Statfs(dir, &statfs); err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCopyFillsUp: the copy of a template that leaves out its zeros has them, and takes no room for zeros.
-func TestCopyFillsUp(t *testing.T) {
+// TestCopyOfATemplateFillsUpZeros: the copy of a template that leaves out its zeros has them, and takes no room for zeros.
+func TestCopyOfATemplateFillsUpZeros(t *testing.T) {
 	const size, written = 64 << 20, 128 << 10
 	from, path := filepath.Join(t.TempDir(), "template"), filepath.Join(t.TempDir(), "copy")
 	template := append(append(bytes.Repeat([]byte("v"), written), make([]byte, 1<<20)...), 'e')

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCreate: what Create makes is what QEMU makes, and QEMU finds no fault with it.
-func TestCreate(t *testing.T) {
+// TestCreateLikeQEMU: what Create makes is what QEMU makes, and QEMU finds no fault with it.
+func TestCreateLikeQEMU(t *testing.T) {
 	describe := func(path string) (facts map[string]any) {
 		t.Helper()
 		out, err := exec.Command("qemu-img", "info", "--output=json", path).Output()

@@ -366,7 +366,7 @@ func TestFindUnreadable(t *testing.T) {
 	}
 }
 
-func TestDirectWorks(t *testing.T) {
+func TestDirectIOIsFoundOut(t *testing.T) {
 	dir := t.TempDir()
 	// The kernel is asked the same by another way.
 	f, err := os.OpenFile(filepath.Join(dir, "probe"), os.O_CREATE|os.O_RDWR|unix.O_DIRECT, 0o600)
@@ -431,8 +431,8 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// TestOpenOnly: the only file is opened, and no link is followed.
-func TestOpenOnly(t *testing.T) {
+// TestOpenFollowsNoLink: the only file is opened, and no link is followed.
+func TestOpenFollowsNoLink(t *testing.T) {
 	root, disk := volume(t, "disk.img")
 	if err := os.WriteFile(disk, []byte("content"), 0o644); err != nil {
 		t.Fatal(err)

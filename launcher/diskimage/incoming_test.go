@@ -97,8 +97,8 @@ func TestCreateIncomingOnRAM(t *testing.T) {
 	}
 }
 
-// TestWhole: no guest starts from a disk that a migration has left half copied.
-func TestWhole(t *testing.T) {
+// TestHalfCopiedDiskDoesNotStart: no guest starts from a disk that a migration has left half copied.
+func TestHalfCopiedDiskDoesNotStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps []func(root string) error
 		whole bool
@@ -131,8 +131,8 @@ func incoming(root string) error  { return CreateIncoming(root, "disk.img", "m",
 func noteWhole(root string) error { return NoteWhole(root, "disk.img") }
 func arrived(root string) error   { return Arrived(root, "disk.img") }
 
-// TestIncomingCut: a power cut while a disk is emptied leaves one that the next migration can use.
-func TestIncomingCut(t *testing.T) {
+// TestPowerCutWhileADiskIsEmptied: a power cut while a disk is emptied leaves one that the next migration can use.
+func TestPowerCutWhileADiskIsEmptied(t *testing.T) {
 	root := t.TempDir()
 	if err := errors.Join(CreateIncoming(root, "disk.img", "m", 1<<20), os.Truncate(filepath.Join(root, "disk.img"), 0)); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestFree(t *testing.T) {
+func TestLocksOfOthersAreSeen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.img")
 	open := func() *os.File {
 		t.Helper()

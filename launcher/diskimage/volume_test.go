@@ -160,8 +160,8 @@ func asOther(t *testing.T, variable, path string) string {
 	return string(out)
 }
 
-// TestNoRight: who may not is told what the mode is, whose it is, and what to do.
-func TestNoRight(t *testing.T) {
+// TestMissingRightIsExplained: who may not is told what the mode is, whose it is, and what to do.
+func TestMissingRightIsExplained(t *testing.T) {
 	folder := func(t *testing.T) string {
 		root, err := os.MkdirTemp("", "volume")
 		if err := errors.Join(err, os.Chmod(root, 0o755)); err != nil {
@@ -215,7 +215,7 @@ func loopDevice(t *testing.T, size int64) (device, file string) {
 	return device, file
 }
 
-func TestBlock(t *testing.T) {
+func TestBlockDeviceHasOneWriter(t *testing.T) {
 	device, file := loopDevice(t, 4<<20)
 	if info, err := InspectBlock(device, false); err != nil || info.Size != 4<<20 {
 		t.Errorf("%+v, %v", info, err)

@@ -23,9 +23,9 @@ func acpiTable(signature string, size int) []byte {
 	return table
 }
 
-// TestACPITable: a table of a Secret, as the kubelet mounts it, is copied, and whatever is no table is refused. Nothing outside of the volume
+// TestACPITableOfASecret: a table of a Secret, as the kubelet mounts it, is copied, and whatever is no table is refused. Nothing outside of the volume
 // is read.
-func TestACPITable(t *testing.T) {
+func TestACPITableOfASecret(t *testing.T) {
 	changed := func(at int, to byte) []byte {
 		table := acpiTable("SLIC", 374)
 		table[at] = to

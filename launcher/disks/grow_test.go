@@ -9,8 +9,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestGrowable: of a Machine's disks, those that a guest writes to a volume.
-func TestGrowable(t *testing.T) {
+// TestWhichDisksCanGrow: of a Machine's disks, those that a guest writes to a volume.
+func TestWhichDisksCanGrow(t *testing.T) {
 	volume := qemuargs.Image{Volume: qemuargs.FileVolume}
 	m := &qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "root"}, {Name: "read", Image: volume, ReadOnly: true},
 		{Name: "over", Image: volume, Overlay: &qemuargs.Overlay{}}, {Name: "data", Image: volume}}}

@@ -16,9 +16,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestVolumeDirect: QEMU gets a descriptor as it would open the image itself, or
+// TestDescriptorIsOpenedAsQEMUWould: QEMU gets a descriptor as it would open the image itself, or
 // none of an fdset fits (QEMU 9.1 and newer).
-func TestVolumeDirect(t *testing.T) {
+func TestDescriptorIsOpenedAsQEMUWould(t *testing.T) {
 	dir := t.TempDir()
 	if !diskimage.DirectWorks(dir) {
 		t.Skip("NO O_DIRECT: the file system of temporary files has none")
@@ -72,8 +72,8 @@ func (h *heard) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// TestVariablesInUse: the variables that another QEMU has are awaited, as disks are. After the wait QEMU's own lock decides.
-func TestVariablesInUse(t *testing.T) {
+// TestVariablesInUseAreAwaited: the variables that another QEMU has are awaited, as disks are. After the wait QEMU's own lock decides.
+func TestVariablesInUseAreAwaited(t *testing.T) {
 	const name = "variables"
 	m := stateMachine(t)
 	files, err := openVolumes(t.Context(), m, slog.New(slog.DiscardHandler))
@@ -102,8 +102,8 @@ func TestVariablesInUse(t *testing.T) {
 	}
 }
 
-// TestHoldVariables: what is held is QEMU's file, whatever is at its path by now, and it holds no lock of QEMU's.
-func TestHoldVariables(t *testing.T) {
+// TestHeldVariablesAreQEMUsFile: what is held is QEMU's file, whatever is at its path by now, and it holds no lock of QEMU's.
+func TestHeldVariablesAreQEMUsFile(t *testing.T) {
 	m := stateMachine(t)
 	files, err := openVolumes(t.Context(), m, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -138,8 +138,8 @@ func TestHoldVariables(t *testing.T) {
 	}
 }
 
-// TestArrivedTPM: the state of a TPM that has arrived is kept as soon as the volume lets it, and a folder that is gone ends the attempts.
-func TestArrivedTPM(t *testing.T) {
+// TestArrivedTPMStateIsKept: the state of a TPM that has arrived is kept as soon as the volume lets it, and a folder that is gone ends the attempts.
+func TestArrivedTPMStateIsKept(t *testing.T) {
 	root := t.TempDir()
 	tpm := &qemuargs.TPM{Folder: filepath.Join(root, "tpm"), InState: true}
 	folder, err := openTPM(tpm, true)

@@ -39,8 +39,8 @@ func TestInspectKernel(t *testing.T) {
 	}
 }
 
-// TestReadKeys: every line of every entry of the Secrets, as the kubelet mounts them.
-func TestReadKeys(t *testing.T) {
+// TestReadSSHKeys: every line of every entry of the Secrets, as the kubelet mounts them.
+func TestReadSSHKeys(t *testing.T) {
 	dir := t.TempDir()
 	for number, entries := range map[int]map[string]string{
 		0: {"a": "ssh-ed25519 A a@b\n", "b": "# of the team\n\nssh-rsa B\r\nssh-rsa C"},
@@ -89,8 +89,8 @@ func TestReadSecrets(t *testing.T) {
 	}
 }
 
-// TestOtherArchitecture: QEMU is not tried with another architecture's machine.
-func TestOtherArchitecture(t *testing.T) {
+// TestOtherArchitecturesMachineIsNotTried: QEMU is not tried with another architecture's machine.
+func TestOtherArchitecturesMachineIsNotTried(t *testing.T) {
 	for _, arch := range []qemuargs.Arch{"", "s390x"} {
 		request := &control.StartRequest{Machine: qemuargs.Machine{Arch: arch}}
 		if _, err := (Folders{}).Prepare(t.Context(), request, 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "architecture") {

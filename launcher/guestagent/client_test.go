@@ -16,8 +16,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestFacts: what QEMU 7.2's agent in Debian 12 answered is understood.
-func TestFacts(t *testing.T) {
+// TestAnswersOfDebiansAgent: what QEMU 7.2's agent in Debian 12 answered is understood.
+func TestAnswersOfDebiansAgent(t *testing.T) {
 	c, _ := connected(t)
 	ctx := t.Context()
 	check := func(what string, want, got any, err error) {
@@ -45,8 +45,8 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestActions: what the agent is told, and that it is understood.
-func TestActions(t *testing.T) {
+// TestActionsAreToldToTheAgent: what the agent is told, and that it is understood.
+func TestActionsAreToldToTheAgent(t *testing.T) {
 	c, a := connected(t)
 	ctx := t.Context()
 	a.answer = func(command string, _ json.RawMessage) {
@@ -109,8 +109,8 @@ func TestFreezeIsNotSent(t *testing.T) {
 	}
 }
 
-// TestExec: a program's end is waited for; of what it wrote, the beginning is kept.
-func TestExec(t *testing.T) {
+// TestExecWaitsForTheProgramsEnd: a program's end is waited for; of what it wrote, the beginning is kept.
+func TestExecWaitsForTheProgramsEnd(t *testing.T) {
 	c, a := connected(t)
 	ends, running := `{"return": {"exited": true, "exitcode": 3, "out-data": "b3V0", "err-data": "ZXJy"}}`, 2
 	a.answer = func(command string, _ json.RawMessage) {
@@ -151,9 +151,9 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestHostile: whatever answers, it costs little, and a good answer afterwards
+// TestHostileAgentCostsLittle: whatever answers, it costs little, and a good answer afterwards
 // is understood.
-func TestHostile(t *testing.T) {
+func TestHostileAgentCostsLittle(t *testing.T) {
 	good := func(a *fakeAgent) {
 		a.answer = func(string, json.RawMessage) { a.write(`{"return": {"host-name": "good"}}` + "\n") }
 	}
@@ -219,8 +219,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestLists: of a list that is long, the beginning is taken.
-func TestLists(t *testing.T) {
+// TestLongListsAreCut: of a list that is long, the beginning is taken.
+func TestLongListsAreCut(t *testing.T) {
 	c, a := connected(t)
 	one := `{"name": "eth0", "hardware-address": "52:54:00:00:00:01", "ip-addresses": [` +
 		strings.Repeat(`{"ip-address": "10.0.0.1"}, `, 50) + `{"ip-address": "x"}]}`
@@ -250,9 +250,9 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestSilent: an agent that does not answer holds up nobody for long, and its
+// TestSilentAgentHoldsUpNobody: an agent that does not answer holds up nobody for long, and its
 // answer, when it comes, is not taken for that to the next question.
-func TestSilent(t *testing.T) {
+func TestSilentAgentHoldsUpNobody(t *testing.T) {
 	c, a := connected(t)
 	a.answer = func(string, json.RawMessage) {}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -271,9 +271,9 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestAlive: who finds out whether the agent answers has to wait for nobody's
+// TestAliveWaitsForNobodysQuestions: who finds out whether the agent answers has to wait for nobody's
 // questions, and is told of an agent that answers nobody.
-func TestAlive(t *testing.T) {
+func TestAliveWaitsForNobodysQuestions(t *testing.T) {
 	c, a := connected(t)
 	named, held := make(chan struct{}), make(chan struct{})
 	a.answer = func(command string, _ json.RawMessage) {

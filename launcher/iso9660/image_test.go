@@ -149,8 +149,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestMount has Linux read the volume, once by each tree.
-func TestMount(t *testing.T) {
+// TestLinuxMountsTheImage has Linux read the volume, once by each tree.
+func TestLinuxMountsTheImage(t *testing.T) {
 	exec.Command("modprobe", "isofs").Run() // it may be built in
 	if kernel, err := os.ReadFile("/proc/filesystems"); err != nil || !strings.Contains(string(kernel), "iso9660") {
 		t.Skip("THE KERNEL HAS NO iso9660: mounting the seed is not tested here")
@@ -192,8 +192,8 @@ func readDir(t *testing.T, dir string) map[string]string {
 	return got
 }
 
-// TestIsoinfo has another reader list both trees and extract the files.
-func TestIsoinfo(t *testing.T) {
+// TestIsoinfoReadsTheImage has another reader list both trees and extract the files.
+func TestIsoinfoReadsTheImage(t *testing.T) {
 	if _, err := exec.LookPath("isoinfo"); err != nil {
 		t.Fatal("isoinfo is missing: install Debian's genisoimage")
 	}

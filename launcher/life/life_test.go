@@ -17,9 +17,9 @@ var (
 	quits  = PoweredDown{Reason: "host-qmp-quit"}
 )
 
-// TestLives follows whole lives: how each ends, and what was done about QEMU and
+// TestHowWholeLivesEnd follows whole lives: how each ends, and what was done about QEMU and
 // its guest on the way.
-func TestLives(t *testing.T) {
+func TestHowWholeLivesEnd(t *testing.T) {
 	paused := StartAsked{Order{Paused: true, Grace: 1}}
 	noACPI := StartAsked{Order{NoACPI: true, Grace: 3600}}
 	once, reset := StartAsked{Order{EndsOnReboot: true, Grace: 30}}, PoweredDown{Guest: true, Reason: "guest-reset"}
@@ -134,8 +134,8 @@ func live(t *testing.T, heard []Event) (s State, actions []Action) {
 	return s, actions
 }
 
-// TestExit: QEMU's own part of a termination.
-func TestExit(t *testing.T) {
+// TestExitOfQEMU: QEMU's own part of a termination.
+func TestExitOfQEMU(t *testing.T) {
 	crashed, _ := live(t, []Event{start, Prepared{}, Handshaken{at(1)}, QEMUExited{Exit{Signal: syscall.SIGSEGV}}})
 	if got := crashed.Termination(); got.Signal != syscall.SIGSEGV.String() || got.ExitCode != 0 || got.Succeeded() {
 		t.Errorf("crashed: %+v", got)
@@ -151,8 +151,8 @@ func TestExit(t *testing.T) {
 	}
 }
 
-// TestIncomingFails: a launcher whose guest does not come says why in its last report. Any other launcher says it as it ends.
-func TestIncomingFails(t *testing.T) {
+// TestFailedTargetSaysWhyInItsReport: a launcher whose guest does not come says why in its last report. Any other launcher says it as it ends.
+func TestFailedTargetSaysWhyInItsReport(t *testing.T) {
 	incoming := StartAsked{Order{Incoming: true, Grace: 30}}
 	for name, tt := range map[string]struct {
 		heard []Event
@@ -170,9 +170,9 @@ func TestIncomingFails(t *testing.T) {
 	}
 }
 
-// TestKeep: a launcher that is to be kept lives on after a failure, says how the VM
+// TestKeptLauncherOutlivesAFailure: a launcher that is to be kept lives on after a failure, says how the VM
 // failed, and says it again when it is asked to end; after nothing else.
-func TestKeep(t *testing.T) {
+func TestKeptLauncherOutlivesAFailure(t *testing.T) {
 	keep := StartAsked{Order{Keep: true, Grace: 30}}
 	for name, end := range map[string]Event{"signal": sigterm, "cancel": Canceled{}} {
 		s, actions := live(t, []Event{keep, Prepared{}, Handshaken{at(1)}, killed})
@@ -197,8 +197,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestPauses: the state follows the guest's CPUs, and says why they stand still.
-func TestPauses(t *testing.T) {
+// TestStateFollowsTheGuestsPauses: the state follows the guest's CPUs, and says why they stand still.
+func TestStateFollowsTheGuestsPauses(t *testing.T) {
 	var s State
 	hear := func(heard ...Event) control.StateReport {
 		t.Helper()
@@ -284,9 +284,9 @@ func TestGraceFromPowerButton(t *testing.T) {
 	}
 }
 
-// TestSilence: QEMU is asked once, however often somebody wants to know, and is
+// TestSilentQEMUIsAskedOnce: QEMU is asked once, however often somebody wants to know, and is
 // said to be silent until it answers.
-func TestSilence(t *testing.T) {
+func TestSilentQEMUIsAskedOnce(t *testing.T) {
 	s := reach([]Event{start, Prepared{}, Handshaken{at(1)}})
 	s, actions := Step(s, Probed{})
 	if !slices.Equal(actions, []Action{Probe{}, StartTimer{PatienceTimer, PatienceTime}}) {
@@ -311,9 +311,9 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestMayHaveRun: once QEMU was told to let a received guest run, only QEMU's refusal says that the guest did not run. virt-controller has a guest
+// TestReceivedGuestMayHaveRun: once QEMU was told to let a received guest run, only QEMU's refusal says that the guest did not run. virt-controller has a guest
 // run on its source again whose launcher says that the guest never ran.
-func TestMayHaveRun(t *testing.T) {
+func TestReceivedGuestMayHaveRun(t *testing.T) {
 	received := []Event{StartAsked{Order{Incoming: true, Grace: 30}}, Prepared{}, Handshaken{at(1)}, ReceptionEnded{}}
 	coming := []Event{StartAsked{Order{Incoming: true, Grace: 30}}, Prepared{}, Handshaken{at(1)}, AllButMemory{}}
 	told, refused := RunAsked{At: at(2)}, RunFailed{Err: errWhy}

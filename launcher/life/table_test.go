@@ -299,9 +299,9 @@ func impossible(s State, e Event) string {
 	return ""
 }
 
-// TestTable compares every state and every event with the table of what follows.
+// TestTransitionTable compares every state and every event with the table of what follows.
 // An event that cannot come stands there with the reason, and does nothing.
-func TestTable(t *testing.T) {
+func TestTransitionTable(t *testing.T) {
 	var b strings.Builder
 	for _, from := range states() {
 		before := reach(from.value)
@@ -423,9 +423,9 @@ func list(actions []Action) (out []string) {
 	return out
 }
 
-// TestTableIsWhole: what is declared in this package and missing in the lists
+// TestTransitionTableIsWhole: what is declared in this package and missing in the lists
 // above would be missing in the table.
-func TestTableIsWhole(t *testing.T) {
+func TestTransitionTableIsWhole(t *testing.T) {
 	eventTypes, constants := declared(t)
 	var listed []string
 	for _, e := range events() {
@@ -492,8 +492,8 @@ func declared(t *testing.T) (eventTypes []string, constants map[string][]string)
 	return eventTypes, constants
 }
 
-// TestNoClock: time comes with the events.
-func TestNoClock(t *testing.T) {
+// TestTimeComesWithTheEvents: time comes with the events.
+func TestTimeComesWithTheEvents(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil || len(names) < 5 {
 		t.Fatalf("find the sources: %v, %v", names, err)

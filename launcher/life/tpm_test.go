@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTPM: the end of a TPM's emulator is news only if QEMU goes on without it. The guest goes on too.
-func TestTPM(t *testing.T) {
+// TestEndOfTPMIsNewsOnlyBesideQEMU: the end of a TPM's emulator is news only if QEMU goes on without it. The guest goes on too.
+func TestEndOfTPMIsNewsOnlyBesideQEMU(t *testing.T) {
 	running := []Event{start, Prepared{}, Handshaken{at(1)}}
 	s, actions := Step(reach(running), tpmKilled)
 	if !slices.Equal(actions, []Action{StartTimer{TPMTimer, TPMTime}}) || s.Report().TPMLost != "" {
@@ -24,9 +24,9 @@ func TestTPM(t *testing.T) {
 	}
 }
 
-// TestTPMEarly: a guest whose TPM has failed before the guest ran does not begin. A guest that was received is refused once virt-handler asks for
+// TestGuestDoesNotBeginWithAFailedTPM: a guest whose TPM has failed before the guest ran does not begin. A guest that was received is refused once virt-handler asks for
 // it, unless its source has let go of it. What QEMU's own end says comes first.
-func TestTPMEarly(t *testing.T) {
+func TestGuestDoesNotBeginWithAFailedTPM(t *testing.T) {
 	const why = "the emulator of the TPM was killed by signal 9 (killed): oh"
 	starting := []Event{start, Prepared{}}
 	receiving := []Event{StartAsked{Order{Incoming: true, Grace: 30}}, Prepared{}, Handshaken{at(1)}}

@@ -43,8 +43,8 @@ func sockets(t *testing.T) (one, other *os.File) {
 	return one, other
 }
 
-// TestCarry: the target has the file when the source goes on, and not before.
-func TestCarry(t *testing.T) {
+// TestTargetHasTheFileBeforeSourceGoesOn: the target has the file when the source goes on, and not before.
+func TestTargetHasTheFileBeforeSourceGoesOn(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcde\n"), 200_000)
 	from, to, path := carrying(t, data)
 	if err := to.whole(); err == nil {
@@ -61,8 +61,8 @@ func TestCarry(t *testing.T) {
 	}
 }
 
-// TestCarryFails: a source that says less than it should, or a target that says nothing, ends the migration.
-func TestCarryFails(t *testing.T) {
+// TestBadCarryEndsTheMigration: a source that says less than it should, or a target that says nothing, ends the migration.
+func TestBadCarryEndsTheMigration(t *testing.T) {
 	t.Run("the source ends early", func(t *testing.T) {
 		from, to, _ := carrying(t, []byte("content"))
 		if _, err := from.Channel.Write([]byte("cont")); err != nil {
@@ -110,8 +110,8 @@ func TestCarryFails(t *testing.T) {
 	})
 }
 
-// TestPatienceOfCarried: a large file may take longer, and none takes for ever.
-func TestPatienceOfCarried(t *testing.T) {
+// TestLargeFileMayTakeLonger: a large file may take longer, and none takes for ever.
+func TestLargeFileMayTakeLonger(t *testing.T) {
 	for size, want := range map[int64]time.Duration{-1: time.Minute, 0: time.Minute, 540 << 10: time.Minute + 4*time.Second, 64 << 20: time.Minute + 512*time.Second, 1 << 62: 30 * time.Minute} {
 		if got := (Carried{Size: size}).patience(); got != want {
 			t.Errorf("%d bytes: %s, want %s", size, got, want)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestHungUp: a socket is hung up once its other end is closed, also if something is left to read.
-func TestHungUp(t *testing.T) {
+// TestClosedSocketIsHungUp: a socket is hung up once its other end is closed, also if something is left to read.
+func TestClosedSocketIsHungUp(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

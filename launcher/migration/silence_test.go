@@ -86,9 +86,9 @@ const (
 	silent    = ""
 )
 
-// TestLateSource: a QEMU that does not answer in time when it is to send the rest has not failed. It may send the rest, and the guest then runs
+// TestLateAnswerOfSourceIsNoFailure: a QEMU that does not answer in time when it is to send the rest has not failed. It may send the rest, and the guest then runs
 // elsewhere.
-func TestLateSource(t *testing.T) {
+func TestLateAnswerOfSourceIsNoFailure(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers map[string][]string
 		trails  int
@@ -115,8 +115,8 @@ func TestLateSource(t *testing.T) {
 	}
 }
 
-// TestLateTarget: a target waits for a QEMU that does not answer in time, as long as the guest may still come.
-func TestLateTarget(t *testing.T) {
+// TestTargetWaitsForALateQEMU: a target waits for a QEMU that does not answer in time, as long as the guest may still come.
+func TestTargetWaitsForALateQEMU(t *testing.T) {
 	late := []string{silent, silent, silent, silent, silent}
 	for name, c := range map[string]struct {
 		answers map[string][]string
@@ -151,9 +151,9 @@ func TestLateTarget(t *testing.T) {
 	}
 }
 
-// TestWholeHoldsUpNobody: a guest whose memory still comes runs before its state is on the disk, however slow the storage is. The reception ends after
+// TestGuestRunsBeforeItsStateIsOnDisk: a guest whose memory still comes runs before its state is on the disk, however slow the storage is. The reception ends after
 // both.
-func TestWholeHoldsUpNobody(t *testing.T) {
+func TestGuestRunsBeforeItsStateIsOnDisk(t *testing.T) {
 	state, peer, err := process.Pair("channel")
 	if err != nil {
 		t.Fatal(err)

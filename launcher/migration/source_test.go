@@ -11,9 +11,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
 
-// TestStall: a rest that gets smaller is no stall, however slowly. A rest that does not is one, once
+// TestSlowProgressIsNoStall: a rest that gets smaller is no stall, however slowly. A rest that does not is one, once
 // the limit is over.
-func TestStall(t *testing.T) {
+func TestSlowProgressIsNoStall(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := stall{limit: 10 * time.Second, now: func() time.Time { return now }}
 	for _, look := range []struct {
@@ -30,8 +30,8 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestFailure: only QEMU's word ends a migration.
-func TestFailure(t *testing.T) {
+// TestOnlyQEMUsWordEndsAMigration: only QEMU's word ends a migration.
+func TestOnlyQEMUsWordEndsAMigration(t *testing.T) {
 	for status, want := range map[string]error{"": nil, "active": nil, "device": nil, qmp.MigrationPreSwitchover: nil, qmp.MigrationCompleted: nil,
 		qmp.MigrationFailed: errFailed, qmp.MigrationCancelled: context.Canceled} {
 		if got := failure(qmp.Migration{Status: status}); !errors.Is(got, want) || (got == nil) != (want == nil) {
@@ -43,8 +43,8 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestCause: a migration that took too long says so, and not that its context ended.
-func TestCause(t *testing.T) {
+// TestTimeoutIsTheCause: a migration that took too long says so, and not that its context ended.
+func TestTimeoutIsTheCause(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Nanosecond, ErrTimeout)
 	defer cancel()
 	<-ctx.Done()
@@ -57,9 +57,9 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// TestNoMirrors: without copied disks, QEMU is asked nothing about them. The guest stands still at the switchover, and each question would
+// TestNothingIsAskedAboutDisksThatAreNotCopied: without copied disks, QEMU is asked nothing about them. The guest stands still at the switchover, and each question would
 // prolong that. There is no QEMU here to ask.
-func TestNoMirrors(t *testing.T) {
+func TestNothingIsAskedAboutDisksThatAreNotCopied(t *testing.T) {
 	w := watch(nil)
 	defer w.stop()
 	s := &Source{Limits: Limits{Stall: time.Second}}
@@ -72,8 +72,8 @@ func TestNoMirrors(t *testing.T) {
 	}
 }
 
-// TestWritten: the file that QEMU has counts, and not what others put in its place since. A file that was replaced keeps the guest from moving.
-func TestWritten(t *testing.T) {
+// TestReplacedVariablesKeepTheGuest: the file that QEMU has counts, and not what others put in its place since. A file that was replaced keeps the guest from moving.
+func TestReplacedVariablesKeepTheGuest(t *testing.T) {
 	if at, err := (&Source{}).written(); err != nil || !at.IsZero() {
 		t.Errorf("without UEFI: %v, %v", at, err)
 	}

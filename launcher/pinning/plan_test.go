@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestNew(t *testing.T) {
+func TestPlanOfCPUs(t *testing.T) {
 	// Two sockets, which are nodes too, of two cores with two threads each. The kernel numbers the second threads last.
 	all := []CPU{{0, 0, 0, 0}, {1, 0, 0, 1}, {2, 1, 1, 0}, {3, 1, 1, 1}, {4, 0, 0, 0}, {5, 0, 0, 1}, {6, 1, 1, 0}, {7, 1, 1, 1}}
 	of := func(ids ...int) (cpus []CPU) {
@@ -59,7 +59,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestList(t *testing.T) {
+func TestListOfCPUsIsWrittenAsRanges(t *testing.T) {
 	for want, ids := range map[string][]int{"": nil, "7": {7}, "0-2": {2, 0, 1}, "0,2-3,8": {8, 3, 2, 0}} {
 		if got := List(ids); got != want {
 			t.Errorf("%v is written %q, want %q", ids, got, want)
@@ -67,8 +67,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestPlaceAll: the kernel keeps another process, and what it starts, on one CPU. A thread that is none is no error.
-func TestPlaceAll(t *testing.T) {
+// TestPlacedProcessStaysOnItsCPU: the kernel keeps another process, and what it starts, on one CPU. A thread that is none is no error.
+func TestPlacedProcessStaysOnItsCPU(t *testing.T) {
 	own, err := Own()
 	if err != nil || len(own) == 0 {
 		t.Fatalf("%v, %v", own, err)
@@ -94,8 +94,8 @@ func TestPlaceAll(t *testing.T) {
 	}
 }
 
-// TestOn: a process that is started on other CPUs than its starter's runs there, and the starter's thread is where it was.
-func TestOn(t *testing.T) {
+// TestProcessStartsOnOtherCPUs: a process that is started on other CPUs than its starter's runs there, and the starter's thread is where it was.
+func TestProcessStartsOnOtherCPUs(t *testing.T) {
 	own, err := Own()
 	if err != nil || len(own) < 2 {
 		t.Fatalf("THIS MACHINE HAS %d CPUs, and the test needs two: %v", len(own), err)
@@ -124,8 +124,8 @@ func TestOn(t *testing.T) {
 	}
 }
 
-// TestNear: each of the guest's nodes takes its pages on the CPUs of its own, if there are several nodes.
-func TestNear(t *testing.T) {
+// TestMemoryIsTakenNearItsCPUs: each of the guest's nodes takes its pages on the CPUs of its own, if there are several nodes.
+func TestMemoryIsTakenNearItsCPUs(t *testing.T) {
 	two := Plan{VCPUs: []int{0, 2, 1}, Nodes: []int{0, 0, 1}}
 	one := Plan{VCPUs: []int{0, 2, 1}, Nodes: []int{1, 1, 1}}
 	for _, tt := range []struct {

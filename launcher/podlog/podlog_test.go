@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestWriter: a log that nobody reads holds up nobody.
-func TestWriter(t *testing.T) {
+// TestUnreadLogHoldsUpNobody: a log that nobody reads holds up nobody.
+func TestUnreadLogHoldsUpNobody(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -76,9 +76,9 @@ func TestRunProgram(t *testing.T) {
 	}
 }
 
-// TestParentDeath: what a launcher has started goes with it, also where that is
+// TestStartedProgramsDieWithTheLauncher: what a launcher has started goes with it, also where that is
 // not PID 1.
-func TestParentDeath(t *testing.T) {
+func TestStartedProgramsDieWithTheLauncher(t *testing.T) {
 	t.Parallel()
 	parent := exec.Command(fakes.Path(t, "launcher-that-is-killed"), fakes.Path(t, "program-that-hangs"))
 	stdout, err := parent.StdoutPipe()
@@ -108,17 +108,17 @@ func TestParentDeath(t *testing.T) {
 	}
 }
 
-// TestOutputHeldOpen: who exits with 0 has succeeded, also where a child of its own
+// TestOutputHeldOpenByAChildIsNoFailure: who exits with 0 has succeeded, also where a child of its own
 // lives on and has its output open.
-func TestOutputHeldOpen(t *testing.T) {
+func TestOutputHeldOpenByAChildIsNoFailure(t *testing.T) {
 	t.Parallel()
 	if out, err := Run(t.Context(), "/bin/sh", "-c", "echo done; sleep 10 & exit 0"); err != nil || out != "done\n" {
 		t.Errorf("it said %q, %v", out, err)
 	}
 }
 
-// TestOwnGroup: a signal to the launcher's group, as Ctrl+C sends one, does not reach a process.
-func TestOwnGroup(t *testing.T) {
+// TestSignalToTheGroupDoesNotReachPrograms: a signal to the launcher's group, as Ctrl+C sends one, does not reach a process.
+func TestSignalToTheGroupDoesNotReachPrograms(t *testing.T) {
 	t.Parallel()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -107,7 +107,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-func TestSilence(t *testing.T) {
+func TestSilentQEMUTimesOut(t *testing.T) {
 	ours, _ := pair(t)
 	c := New(ours, Options{Timeout: 20 * time.Millisecond})
 	defer c.Close()
@@ -331,7 +331,7 @@ func TestWaitingEventsAreBounded(t *testing.T) {
 	}
 }
 
-func TestConcurrent(t *testing.T) {
+func TestConcurrentCommands(t *testing.T) {
 	c := start(t, Options{}, func(f *fake) {
 		for {
 			g, err := f.next()

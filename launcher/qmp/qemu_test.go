@@ -43,7 +43,7 @@ func qemu(t *testing.T) *Client {
 	return c
 }
 
-func TestQEMU(t *testing.T) {
+func TestRealQEMU(t *testing.T) {
 	c, ctx := qemu(t), t.Context()
 	events, err := c.Events(ctx)
 	if err != nil {

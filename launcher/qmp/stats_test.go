@@ -24,7 +24,7 @@ func answering(t *testing.T, replies map[string]string) *Client {
 	})
 }
 
-func TestStats(t *testing.T) {
+func TestStatsOfDevices(t *testing.T) {
 	c := answering(t, map[string]string{
 		"query-blockstats": `[{"qdev": "disk-a", "stats": {"rd_bytes": 512, "wr_total_time_ns": 7, "new": []}, "node-name": "x"}, {"stats": {}}]`,
 		"query-balloon":    `{"actual": 1024}`,

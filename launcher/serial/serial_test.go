@@ -60,9 +60,9 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// TestLastWords: what a guest writes right before its end, a kernel's panic
+// TestLastWordsReachLogAndConsole: what a guest writes right before its end, a kernel's panic
 // for one, reaches log and console.
-func TestLastWords(t *testing.T) {
+func TestLastWordsReachLogAndConsole(t *testing.T) {
 	t.Parallel()
 	const words = "Kernel panic - not syncing"
 	for range 20 {

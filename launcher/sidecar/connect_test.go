@@ -50,8 +50,8 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestConnectLater: the program comes while the launcher waits.
-func TestConnectLater(t *testing.T) {
+// TestConnectWaitsForTheProgram: the program comes while the launcher waits.
+func TestConnectWaitsForTheProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	connected := make(chan error)
 	go func() {

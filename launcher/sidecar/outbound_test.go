@@ -23,7 +23,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
-func TestOutbound(t *testing.T) {
+func TestOutboundArgumentsOfPasst(t *testing.T) {
 	out4, out6 := "--outbound-if4=eth0", "--outbound-if6=eth0"
 	for name, c := range map[string]struct {
 		addresses []string

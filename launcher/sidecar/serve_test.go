@@ -95,8 +95,8 @@ func (s *served) goesOn() {
 	}
 }
 
-// TestServeHangs: a program that hangs ends soon after its QEMU, and without QEMU it ends when it is asked to, although it ignores SIGTERM.
-func TestServeHangs(t *testing.T) {
+// TestHangingProgramEndsAfterItsQEMU: a program that hangs ends soon after its QEMU, and without QEMU it ends when it is asked to, although it ignores SIGTERM.
+func TestHangingProgramEndsAfterItsQEMU(t *testing.T) {
 	t.Parallel()
 	const hangs = "trap '' TERM INT; exec sleep 1000"
 	t.Run("after QEMU", func(t *testing.T) {
@@ -128,8 +128,8 @@ func TestServeHangs(t *testing.T) {
 	})
 }
 
-// TestServeLost: a program that ends before QEMU has lost what the program served, and no other program is started. Where QEMU ends too, nothing is lost.
-func TestServeLost(t *testing.T) {
+// TestProgramThatEndsBeforeQEMUIsLost: a program that ends before QEMU has lost what the program served, and no other program is started. Where QEMU ends too, nothing is lost.
+func TestProgramThatEndsBeforeQEMUIsLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, want string }{
 		"well":   {"until [ -e end ]; do sleep 0.01; done", "exit status 0"},
@@ -171,8 +171,8 @@ func TestServeLost(t *testing.T) {
 	})
 }
 
-// TestServeAgain: a program that ends before there is a QEMU loses nothing. What it has left behind does not disturb the next.
-func TestServeAgain(t *testing.T) {
+// TestProgramIsServedAgainBeforeQEMU: a program that ends before there is a QEMU loses nothing. What it has left behind does not disturb the next.
+func TestProgramIsServedAgainBeforeQEMU(t *testing.T) {
 	t.Parallel()
 	s := serveBy(t, t.TempDir(), "exit 5")
 	if err := s.returns(); err == nil || errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "exit status 5") {

@@ -54,7 +54,7 @@ func TestParseThread(t *testing.T) {
 	}
 }
 
-func TestParseLinks(t *testing.T) {
+func TestParseNetworkStatistics(t *testing.T) {
 	const heading = "Inter-|   Receive                                                |  Transmit\n" +
 		" face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"
 	got, err := parseLinks([]byte(heading + "    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0\n" +

@@ -112,8 +112,8 @@ func TestReplyKeepsSilent(t *testing.T) {
 	}
 }
 
-// TestFits: neither answer is cut up, however much there is to tell.
-func TestFits(t *testing.T) {
+// TestAnswersAreNotCutUp: neither answer is cut up, however much there is to tell.
+func TestAnswersAreNotCutUp(t *testing.T) {
 	l := lease()
 	for i := range 100 {
 		l.SearchDomains = append(l.SearchDomains, fmt.Sprintf("domain%d.%s.example", i, strings.Repeat("x", 60)))
@@ -135,7 +135,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-func TestAdvertisement(t *testing.T) {
+func TestRouterAdvertisement(t *testing.T) {
 	out, err := Advertisement(lease())
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func TestAdvertisement(t *testing.T) {
 	golden.Compare(t, "testdata/advertisement.golden", text.String())
 }
 
-func TestCheck(t *testing.T) {
+func TestLeaseCheck(t *testing.T) {
 	if err := lease().Check(); err != nil {
 		t.Fatal(err)
 	}

@@ -57,9 +57,9 @@ func (s *scripted) Close() error {
 	return nil
 }
 
-// TestServer: a guest that floods gets a bounded number of answers, and the log a bounded number of
+// TestFloodGetsBoundedAnswers: a guest that floods gets a bounded number of answers, and the log a bounded number of
 // lines. A guest that asks gets one.
-func TestServer(t *testing.T) {
+func TestFloodGetsBoundedAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router, server := newScripted("fe80::2"), newScripted("fe80::2")
 		var text bytes.Buffer

@@ -52,8 +52,8 @@ func problems(t testing.TB, every known, release, text string) string {
 	return strings.TrimSuffix(lines.String(), "\n")
 }
 
-// TestGoldens: QEMU takes every golden of the catalogue. One VMI names an old machine type; that is its owner's choice.
-func TestGoldens(t *testing.T) {
+// TestNoMistakeIsFoundInGoldens: QEMU takes every golden of the catalogue. One VMI names an old machine type; that is its owner's choice.
+func TestNoMistakeIsFoundInGoldens(t *testing.T) {
 	all, foreign := schemas(t), 0
 	for _, release := range []string{"7.2", "11.1"} {
 		files, err := filepath.Glob(machines + "*/" + release + ".args")
@@ -78,8 +78,8 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// TestOtherProgram: whoever checks arguments with the schemas of another architecture is told.
-func TestOtherProgram(t *testing.T) {
+// TestSchemaOfOtherArchitectureIsTold: whoever checks arguments with the schemas of another architecture is told.
+func TestSchemaOfOtherArchitectureIsTold(t *testing.T) {
 	for arch, other := range map[string]string{"x86_64": "aarch64", "aarch64": "x86_64"} {
 		if p, told := check.Program("qemu-system-"+other, schemas(t)[arch]["11.1"]); !told || !strings.Contains(p.Text, arch) {
 			t.Errorf("arguments of %s with the schema of %s: %+v", other, arch, p)

@@ -109,8 +109,8 @@ var mistakes = []mistake{
 	{"11.1", "arm64", `memory-backend=mach-virt.ram`, `memory-backend=pc.ram`},
 }
 
-// TestMistakes: each mistake is found, and nothing else is. testdata/mistakes.txt has what is said of it.
-func TestMistakes(t *testing.T) {
+// TestEachMistakeIsFound: each mistake is found, and nothing else is. testdata/mistakes.txt has what is said of it.
+func TestEachMistakeIsFound(t *testing.T) {
 	all := schemas(t)
 	var said strings.Builder
 	for _, m := range mistakes {
@@ -136,7 +136,7 @@ func TestMistakes(t *testing.T) {
 	golden.Compare(t, "testdata/mistakes.txt", said.String())
 }
 
-// tried are arguments that QEMU takes, or refuses: all were tried with 7.2 and 11.1, and TestQEMUAgrees tries some again.
+// tried are arguments that QEMU takes, or refuses: all were tried with 7.2 and 11.1, and TestRealQEMUAgreesWithTheCheck tries some again.
 var tried = []struct {
 	args  string
 	taken bool
@@ -237,8 +237,8 @@ var more = []struct {
 	{`-blockdev '{"driver":"null-co","node-name":"a","cache":{"direct":true,"direct":false}}'`, false},
 }
 
-// TestTried: the check takes and refuses what QEMU does.
-func TestTried(t *testing.T) {
+// TestCheckDecidesAsQEMUDoes: the check takes and refuses what QEMU does.
+func TestCheckDecidesAsQEMUDoes(t *testing.T) {
 	all := schemas(t)
 	for _, r := range append(tried, more...) {
 		for _, release := range []string{"7.2", "10.0", "11.1"} {
@@ -251,8 +251,8 @@ func TestTried(t *testing.T) {
 	}
 }
 
-// TestQEMUAgrees: a real QEMU takes and refuses what TestTried holds the check to.
-func TestQEMUAgrees(t *testing.T) {
+// TestRealQEMUAgreesWithTheCheck: a real QEMU takes and refuses what TestCheckDecidesAsQEMUDoes holds the check to.
+func TestRealQEMUAgreesWithTheCheck(t *testing.T) {
 	path, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
 		t.Fatalf("%v: install Debian's qemu-system-x86 (make packages)", err)

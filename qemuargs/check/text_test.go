@@ -15,8 +15,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
 )
 
-// TestHandWritten: what people and libvirt write in other ways than the catalogue is taken, on every release.
-func TestHandWritten(t *testing.T) {
+// TestHandWrittenArgumentsAreTaken: what people and libvirt write in other ways than the catalogue is taken, on every release.
+func TestHandWrittenArgumentsAreTaken(t *testing.T) {
 	all, lines := schemas(t), strings.Split(strings.TrimSpace(read(t, "testdata/handwritten.sh")), "\n")
 	if len(lines) < 8 {
 		t.Fatalf("%d lines", len(lines))
@@ -64,8 +64,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestProgram: a QEMU of another architecture than the schema's is one warning.
-func TestProgram(t *testing.T) {
+// TestQEMUOfOtherArchitectureIsOneWarning: a QEMU of another architecture than the schema's is one warning.
+func TestQEMUOfOtherArchitectureIsOneWarning(t *testing.T) {
 	s := schemas(t)["x86_64"]["11.1"]
 	for name, want := range map[string]bool{"": false, "qemu-kvm": false, "qemu-system-x86_64": false, "qemu-system-aarch64": true} {
 		if p, got := check.Program(name, s); got != want || got && (!p.Warning || !strings.Contains(p.String(), "x86_64")) {
@@ -78,8 +78,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestEnds: the check of very many mistakes ends soon, and says that it has ended. Warnings do not end it.
-func TestEnds(t *testing.T) {
+// TestCheckOfManyMistakesEndsSoon: the check of very many mistakes ends soon, and says that it has ended. Warnings do not end it.
+func TestCheckOfManyMistakesEndsSoon(t *testing.T) {
 	all := schemas(t)
 	var features, ids, references strings.Builder
 	for n := range 20_000 {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestPart(t *testing.T) {
+func TestPartOfAnArgument(t *testing.T) {
 	for argument, want := range map[Argument]string{
 		`-device {"driver":"virtio-blk-pci","id":"disk-root"}`:      "disk root",
 		`-blockdev {"driver":"qcow2","node-name":"disk-root.base"}`: "disk root",

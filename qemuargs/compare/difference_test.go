@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestFacts: both syntaxes say the same, and what a program chooses for itself is no fact.
-func TestFacts(t *testing.T) {
+// TestBothSyntaxesGiveTheSameFacts: both syntaxes say the same, and what a program chooses for itself is no fact.
+func TestBothSyntaxesGiveTheSameFacts(t *testing.T) {
 	for name, c := range map[string]struct{ args, want string }{
 		"first key":        {"-machine q35,usb=off", "-machine usb=off; -machine type=q35"},
 		"a comma":          {"-name a,,b", "-name guest=a,b"},
@@ -50,8 +50,8 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestDifferences: names that differ make no difference, and what differs is told once.
-func TestDifferences(t *testing.T) {
+// TestNamesMakeNoDifference: names that differ make no difference, and what differs is told once.
+func TestNamesMakeNoDifference(t *testing.T) {
 	const ours = `-machine q35,usb=off
 -chardev socket,id=qmp,fd=3
 -mon chardev=qmp,mode=control

@@ -13,9 +13,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 )
 
-// TestElsewhere: of the fields that the catalogue sets, each makes an argument or is known to
+// TestEachFieldMakesAnArgumentOrIsKnown: of the fields that the catalogue sets, each makes an argument or is known to
 // make none, and none does both.
-func TestElsewhere(t *testing.T) {
+func TestEachFieldMakesAnArgumentOrIsKnown(t *testing.T) {
 	for _, e := range examples(t, "11.1") {
 		if strings.HasPrefix(e.name, "hyperv-") && e.host.Accelerator == qemuargs.TCG {
 			continue // Hyper-V's interfaces, and what they need of the CPU, are arguments of KVM's
@@ -57,9 +57,9 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestFieldsAreTheAPIs: every field that a default VMI has, and all that are suggested, are
+// TestFieldsOfTheAPIAreFound: every field that a default VMI has, and all that are suggested, are
 // found.
-func TestFieldsAreTheAPIs(t *testing.T) {
+func TestFieldsOfTheAPIAreFound(t *testing.T) {
 	all := fields()
 	for _, path := range all {
 		if found, refused, ok := lookUp(vmiType, path); !ok || refused || found != path {
@@ -120,8 +120,8 @@ func machineOf(t *testing.T, text string) *Machine {
 	return m
 }
 
-// TestField: a field by any of its names, and what it makes.
-func TestField(t *testing.T) {
+// TestFieldByAnyOfItsNames: a field by any of its names, and what it makes.
+func TestFieldByAnyOfItsNames(t *testing.T) {
 	m := machineOf(t, machineManifest)
 	const disks = "spec.template.spec.domain.devices.disks"
 	const whole = "holds the whole VirtualMachineInstance: name a field below it, such as domain.cpu"
@@ -256,8 +256,8 @@ func TestUnknownField(t *testing.T) {
 	}
 }
 
-// TestOrigins: a source says whose the value is, and where it is written.
-func TestOrigins(t *testing.T) {
+// TestOriginSaysWhereAValueIsWritten: a source says whose the value is, and where it is written.
+func TestOriginSaysWhereAValueIsWritten(t *testing.T) {
 	pool, err := os.ReadFile(filepath.Join("../../config/samples/vmpool-tiny.yaml"))
 	if err != nil {
 		t.Fatal(err)

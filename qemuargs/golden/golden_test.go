@@ -115,8 +115,8 @@ func TestUpdateAgreesWithCheck(t *testing.T) {
 	}
 }
 
-// TestFile: a manifest's file is held against its golden as a folder is.
-func TestFile(t *testing.T) {
+// TestFileIsComparedLikeAFolder: a manifest's file is held against its golden as a folder is.
+func TestFileIsComparedLikeAFolder(t *testing.T) {
 	dir := folder(t, map[string]string{"a.yaml": named("a"), "b.yaml": named("b")})
 	file := filepath.Join(dir, "a.yaml")
 	if results, err := Check(file, host(t, "kvm")); err != nil || !slices.Equal(said(results), []string{"VirtualMachineInstance default/a +"}) {
@@ -133,9 +133,9 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestCompare: objects are paired by kind, namespace and name; of several such objects, those
+// TestObjectsArePairedByName: objects are paired by kind, namespace and name; of several such objects, those
 // of the same file first.
-func TestCompare(t *testing.T) {
+func TestObjectsArePairedByName(t *testing.T) {
 	more := func(text string) string { return strings.Replace(text, "64Mi", "128Mi", 1) }
 	for name, c := range map[string]struct {
 		a, b map[string]string
@@ -160,8 +160,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestBound: a golden of any size is not read.
-func TestBound(t *testing.T) {
+// TestLargeGoldenIsNotRead: a golden of any size is not read.
+func TestLargeGoldenIsNotRead(t *testing.T) {
 	dir := folder(t, map[string]string{"a.yaml": named("a")})
 	write(t, filepath.Join(dir, "a.args"), "# "+strings.Repeat("x", 5<<20)+"\n")
 	if _, err := Check(dir, host(t, "kvm")); err == nil || !strings.Contains(err.Error(), "more than") {

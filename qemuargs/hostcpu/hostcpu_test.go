@@ -25,7 +25,7 @@ func node() Answers {
 		}}
 }
 
-func TestRead(t *testing.T) {
+func TestReadNodesCPU(t *testing.T) {
 	got, err := Read(node())
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestNearestHas64Bits(t *testing.T) {
 	}
 }
 
-func TestReadTold(t *testing.T) {
+func TestReadWhatALeaseTells(t *testing.T) {
 	for text, ok := range map[string]bool{`{"vendor":"AMD"}`: true, `{}`: true, `{`: false, `[]`: false, `{"tsc":{"hertz":1.5}}`: false,
 		`{"vendor":"` + strings.Repeat("x", MaxTold) + `"}`: false} {
 		if told, err := ReadTold(text); (err == nil) != ok {

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-func TestSteps(t *testing.T) {
+func TestStepsOfAFieldsPath(t *testing.T) {
 	for path, want := range map[string][]string{
 		"":                               nil,
 		"spec":                           {"spec"},
@@ -34,8 +34,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestLine: a field's line, or that of the nearest field above it.
-func TestLine(t *testing.T) {
+// TestLineOfAField: a field's line, or that of the nearest field above it.
+func TestLineOfAField(t *testing.T) {
 	const text = `# of the team
 ---
 kind: A
@@ -64,8 +64,8 @@ spec:
 	}
 }
 
-// TestOpen: of a folder the manifests are read, those of other kinds among them, in order.
-func TestOpen(t *testing.T) {
+// TestOpenFolder: of a folder the manifests are read, those of other kinds among them, in order.
+func TestOpenFolder(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"b.yaml": "kind: B", "a/x.json": `{"kind": "X"}`, "c.yml": "kind: C\n---\nkind: D\n---\n\n", "notes.txt": "{", "c.args": "{"} {
 		path := filepath.Join(dir, name)
@@ -109,8 +109,8 @@ func TestOpenConfigMap(t *testing.T) {
 	}
 }
 
-// TestErrors: an error names the line of the file, the object and the field.
-func TestErrors(t *testing.T) {
+// TestErrorsNameLineObjectAndField: an error names the line of the file, the object and the field.
+func TestErrorsNameLineObjectAndField(t *testing.T) {
 	const head = "%YAML 1.2\n---\nkind: Other\n---\napiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\n"
 	for text, want := range map[string]string{
 		head + "metadata: {name: a}\nspec:\n  domain:\n    cpu: {cores: many}\n":                                       `x.yaml:10: VirtualMachineInstance "a": spec.domain.cpu.cores: Invalid value: string, want uint32`,
@@ -181,8 +181,8 @@ func TestCulpritIsBounded(t *testing.T) {
 	}
 }
 
-// TestList: what kubectl get prints is read, with the lines of the file, and the status is not.
-func TestList(t *testing.T) {
+// TestListOfKubectlIsRead: what kubectl get prints is read, with the lines of the file, and the status is not.
+func TestListOfKubectlIsRead(t *testing.T) {
 	const vmi = "- apiVersion: kubevirt.io/v1\n  kind: VirtualMachineInstance\n  metadata:\n    name: NAME\n  spec: {domain: {memory: {guest: 64Mi}}}\n  status: {unknown: 1}\n"
 	named := func(name string) string { return strings.ReplaceAll(vmi, "NAME", name) }
 	for text, want := range map[string]string{
@@ -241,8 +241,8 @@ func TestInstancetypeOfNamespace(t *testing.T) {
 	}
 }
 
-// TestInstances: all that is wrong is said at once, each with its place.
-func TestInstances(t *testing.T) {
+// TestInstancesSayAllErrorsAtOnce: all that is wrong is said at once, each with its place.
+func TestInstancesSayAllErrorsAtOnce(t *testing.T) {
 	const text = `apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: {name: good}
@@ -356,8 +356,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestOlderVersion: an object of an older version makes the same machine.
-func TestOlderVersion(t *testing.T) {
+// TestOlderVersionMakesTheSameMachine: an object of an older version makes the same machine.
+func TestOlderVersionMakesTheSameMachine(t *testing.T) {
 	const vm = "kind: VirtualMachine\nmetadata: {name: vm}\nspec: {runStrategy: Always, template: {spec: {domain: {memory: {guest: 128Mi}, devices: {}}}}}\n"
 	var machines []*qemuargs.Machine
 	for _, version := range []string{"kubevirt.io/v1alpha3", "kubevirt.io/v1"} {

@@ -20,9 +20,9 @@ var selected = map[string]string{
 		labels + ", spec: {domain: {memory: {guest: 64Mi}}}}}}}\n",
 }
 
-// TestPresets: a preset in the input fills in the VMIs that it selects, of every kind, and the
+// TestPresetFillsInSelectedVMIs: a preset in the input fills in the VMIs that it selects, of every kind, and the
 // lineage names it.
-func TestPresets(t *testing.T) {
+func TestPresetFillsInSelectedVMIs(t *testing.T) {
 	for kind, text := range selected {
 		l := lineageOf(t, presetCPU+text)
 		for field, want := range map[string]string{
@@ -61,8 +61,8 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// TestPresetsRefused: errors name the document that is to be changed.
-func TestPresetsRefused(t *testing.T) {
+// TestPresetErrorsNameTheDocument: errors name the document that is to be changed.
+func TestPresetErrorsNameTheDocument(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"invalid": {strings.Replace(presetCPU, "cores: 2", "cores: 2000", 1) + selected["VM"], `x.yaml:6: VirtualMachineInstancePreset "two": spec.domain.cpu: Invalid value`},
 		"unknown": {strings.Replace(presetCPU, "cores: 2", "cors: 2", 1) + selected["VM"], `x.yaml:6: VirtualMachineInstancePreset "two": unknown field "spec.domain.cpu.cors"`},

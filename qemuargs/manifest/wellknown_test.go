@@ -9,9 +9,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestWellKnown: each instancetype and each preference that virt-controller creates makes a machine
+// TestWellKnownInstancetypesMakeMachines: each instancetype and each preference that virt-controller creates makes a machine
 // with the CPUs, the memory and the devices that its name promises.
-func TestWellKnown(t *testing.T) {
+func TestWellKnownInstancetypesMakeMachines(t *testing.T) {
 	text, err := os.ReadFile("../../config/instancetypes/objects.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -63,8 +63,8 @@ func (s shown) changes(other shown) (out []string) {
 	return out
 }
 
-// TestArguments: docs/arguments.md is what the goldens say.
-func TestArguments(t *testing.T) {
+// TestArgumentsPageIsUpToDate: docs/arguments.md is what the goldens say.
+func TestArgumentsPageIsUpToDate(t *testing.T) {
 	var all []shown
 	for _, dir := range cases(t, machineCases) {
 		all = append(all, readShown(t, dir))

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestNames(t *testing.T) {
+func TestWhetherAPathNamesAField(t *testing.T) {
 	for _, c := range []struct {
 		path, field string
 		want        bool
@@ -33,8 +33,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestExplained: who asks for the decisions gets the same machine.
-func TestExplained(t *testing.T) {
+// TestExplainedMachineIsTheSame: who asks for the decisions gets the same machine.
+func TestExplainedMachineIsTheSame(t *testing.T) {
 	for _, dir := range cases(t, machineCases) {
 		vmi, host := load(t, dir, hosts[1])
 		machine, errs := Machine(vmi, host)
@@ -45,8 +45,8 @@ func TestExplained(t *testing.T) {
 	}
 }
 
-// TestNobodyAsks: decisions cost nothing where nobody asks for them.
-func TestNobodyAsks(t *testing.T) {
+// TestUnaskedDecisionsCostNothing: decisions cost nothing where nobody asks for them.
+func TestUnaskedDecisionsCostNothing(t *testing.T) {
 	var nobody *Decisions
 	by := entry{to: nobody, list: "disks", name: "root", field: diskList, index: 3}
 	if n := testing.AllocsPerRun(100, func() {

@@ -13,10 +13,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestEarlierMachines: testdata/earlier has Machines of the first version of Kubeqemu whose guests could move (2026-11-26), and their arguments. A guest of such a
+// TestEarlierMachinesKeepTheirArguments: testdata/earlier has Machines of the first version of Kubeqemu whose guests could move (2026-11-26), and their arguments. A guest of such a
 // Machine may still run, and may move: a target gets the same Machine, byte for byte, and starts QEMU with the same arguments. The present version may make
 // another Machine of the same manifest. If this test fails, qemuargs.Version has to rise. These files are never written anew.
-func TestEarlierMachines(t *testing.T) {
+func TestEarlierMachinesKeepTheirArguments(t *testing.T) {
 	files, err := filepath.Glob("testdata/earlier/*.json")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d Machines: %v", len(files), err)

@@ -120,8 +120,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestReplay: what a migration target decodes renders to the same arguments.
-func TestReplay(t *testing.T) {
+// TestReplayedMachineHasTheSameArguments: what a migration target decodes renders to the same arguments.
+func TestReplayedMachineHasTheSameArguments(t *testing.T) {
 	for _, dir := range cases(t, machineCases) {
 		vmi, host := load(t, dir, hosts[len(hosts)-1])
 		machine, errs := Machine(vmi, host)

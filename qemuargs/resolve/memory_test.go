@@ -9,8 +9,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestCeilings: places cost the guest something, so a machine has none that nobody asked for.
-func TestCeilings(t *testing.T) {
+// TestNoUnaskedHotplugPlaces: places cost the guest something, so a machine has none that nobody asked for.
+func TestNoUnaskedHotplugPlaces(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sockets, maxSockets uint32
 		maxGuest            string

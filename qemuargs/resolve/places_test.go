@@ -11,9 +11,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestPlacesStart: a machine with hotplugged CPU and memory is started anew as it
+// TestHotpluggedMachineStarts: a machine with hotplugged CPU and memory is started anew as it
 // is, as a migration's target does. virtiofsd maps the memory of a machine with file systems whenever the memory was plugged.
-func TestPlacesStart(t *testing.T) {
+func TestHotpluggedMachineStarts(t *testing.T) {
 	const own, shared = `"qom-type":"memory-backend-ram","id":"memory-1-ram","size":134217728,"reserve":false`, `"qom-type":"memory-backend-memfd","id":"memory-1-ram","size":134217728,"share":true,"reserve":false`
 	for machine, backend := range map[string]string{"minimal": own, "filesystem": shared} {
 		t.Run(machine, func(t *testing.T) { placesStart(t, machine, backend) })
@@ -77,9 +77,9 @@ func TestMachineType(t *testing.T) {
 	}
 }
 
-// TestStated: what QEMU would choose by its CPUs, its host or its version stands
+// TestWhatQEMUWouldChooseIsStated: what QEMU would choose by its CPUs, its host or its version stands
 // on the command line, of every golden and with every QEMU.
-func TestStated(t *testing.T) {
+func TestWhatQEMUWouldChooseIsStated(t *testing.T) {
 	stated := map[string][]string{
 		"virtio-blk-pci":  {`"num-queues":`, `"queue-size":256`},
 		"virtio-scsi-pci": {`"num_queues":`, `"virtqueue_size":256`},
@@ -123,9 +123,9 @@ func TestStated(t *testing.T) {
 	}
 }
 
-// TestRootPorts: hotplug has its spare ports whatever sits on pcie.0, and two
+// TestSpareRootPortsAndNoSharedPlace: hotplug has its spare ports whatever sits on pcie.0, and two
 // devices never share a place.
-func TestRootPorts(t *testing.T) {
+func TestSpareRootPortsAndNoSharedPlace(t *testing.T) {
 	for _, dir := range cases(t, machineCases) {
 		m, errs := Machine(load(t, dir, hosts[0]))
 		if len(errs) > 0 {

@@ -58,8 +58,8 @@ func TestGoldensStart(t *testing.T) {
 	}
 }
 
-// TestMovedStarts: a machine keeps what its guest sees where another QEMU runs it.
-func TestMovedStarts(t *testing.T) {
+// TestMovedMachineStartsInAnotherQEMU: a machine keeps what its guest sees where another QEMU runs it.
+func TestMovedMachineStartsInAnotherQEMU(t *testing.T) {
 	both := qemus(t)
 	old, new := both[0], both[1]
 	for _, dir := range cases(t, machineCases) {

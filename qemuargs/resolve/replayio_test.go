@@ -8,9 +8,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestReplayIO: a target has native I/O if it has room for it, and threads otherwise, unless the disk asks for what the
+// TestReplayOfNativeIO: a target has native I/O if it has room for it, and threads otherwise, unless the disk asks for what the
 // target has not.
-func TestReplayIO(t *testing.T) {
+func TestReplayOfNativeIO(t *testing.T) {
 	for name, tt := range map[string]struct {
 		asked v1.DriverIO
 		had   qemuargs.AIO

@@ -15,11 +15,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestSchema holds every property of every golden case against what QEMUs say
+// TestQEMUKnowsEveryProperty holds every property of every golden case against what QEMUs say
 // that they know: QEMU itself ignores no misspelt name, but only a started QEMU
 // would tell, and not about every case. The host's and the image's are asked; of
 // 10.0, which is neither, testdata holds what it said (-capture).
-func TestSchema(t *testing.T) {
+func TestQEMUKnowsEveryProperty(t *testing.T) {
 	for _, p := range qemus(t) {
 		t.Run(p.version, func(t *testing.T) { checkGoldens(t, askQEMU(t, p), p.version) })
 	}
@@ -66,7 +66,7 @@ func checkGoldens(t *testing.T, q *knowledge, version string) {
 }
 
 // The check itself must be able to fail.
-func TestSchemaRefuses(t *testing.T) {
+func TestUnknownPropertyIsFound(t *testing.T) {
 	for _, p := range qemus(t) {
 		t.Run(p.version, func(t *testing.T) { refuses(t, askQEMU(t, p)) })
 	}

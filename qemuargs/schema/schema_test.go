@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEmbedded: each release is there, small, and knows what the catalogue uses.
-func TestEmbedded(t *testing.T) {
+// TestEmbeddedSchemasKnowTheCatalogue: each release is there, small, and knows what the catalogue uses.
+func TestEmbeddedSchemasKnowTheCatalogue(t *testing.T) {
 	for _, arch := range Architectures() {
 		t.Run(arch, func(t *testing.T) { embedded(t, arch) })
 	}
@@ -102,9 +102,9 @@ func (a answers) ask(command string, arguments, result any) error {
 	return nil
 }
 
-// TestCaptureDeaths: a device whose question ends QEMU is unknown, and the capture goes on with a new QEMU; one that is
+// TestCaptureSurvivesQEMUsDeaths: a device whose question ends QEMU is unknown, and the capture goes on with a new QEMU; one that is
 // refused is unknown too. When each question ends it, the capture ends with an error.
-func TestCaptureDeaths(t *testing.T) {
+func TestCaptureSurvivesQEMUsDeaths(t *testing.T) {
 	dies := func(any) error { return fmt.Errorf("ask: %w", ErrEnded) }
 	a := answers{
 		"qom-list-types": func(result any) error {

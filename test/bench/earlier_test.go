@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestContinue(t *testing.T) {
+func TestContinueTakesEarlierRows(t *testing.T) {
 	b := &bench{work: t.TempDir()}
 	if r, err := readEarlier(b.resultFile()); err != nil || len(r.Rows) != 0 {
 		t.Fatalf("no file: %v, %d rows", err, len(r.Rows))

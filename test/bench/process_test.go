@@ -49,7 +49,7 @@ func TestParseSmaps(t *testing.T) {
 	}
 }
 
-func TestOwnProcess(t *testing.T) {
+func TestMemoryOfOwnProcess(t *testing.T) {
 	m, err := memoryOf(os.Getpid(), 0)
 	if err != nil || m.RSS < m.PSS || m.PSS < m.private() || m.private() == 0 || m.PageTables == 0 {
 		t.Errorf("own memory: %+v, %v", m, err)

@@ -37,7 +37,7 @@ func TestCountWrites(t *testing.T) {
 	}
 }
 
-func TestNone(t *testing.T) {
+func TestBudgetOfNoIdleWrites(t *testing.T) {
 	for sample, want := range map[float64]verdict{0: held, 1: notHeld} {
 		r := idleWritesRow("idle", 1)
 		add(&r.Ours, sample)

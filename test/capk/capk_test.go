@@ -200,9 +200,9 @@ func (c *cluster) evict() error {
 	return c.core.PolicyV1().Evictions(namespace).Evict(context.Background(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pods.Items[0].Name}})
 }
 
-// TestMachine: the provider makes a VM of the strategy External. An eviction of the VM's pod is refused until the provider has drained the tenant's node and
+// TestProviderMakesDrainsAndDeletesAVM: the provider makes a VM of the strategy External. An eviction of the VM's pod is refused until the provider has drained the tenant's node and
 // has deleted the VM's guest, and the VM starts again. The provider deletes the VM.
-func TestMachine(t *testing.T) {
+func TestProviderMakesDrainsAndDeletesAVM(t *testing.T) {
 	c := connect(t)
 	c.prepare()
 	if err := c.machine().Create(context.Background()); err != nil {

@@ -241,10 +241,10 @@ func (w *world) churn(names string, starts int) {
 	w.together(starts-starts/3*2, func(i int) error { return w.instance(fmt.Sprintf("%s-%d", names, i)) })
 }
 
-// TestChurn: a thousand starts leave nothing in virt-controller and virt-handler;
+// TestThousandStartsLeaveNothing: a thousand starts leave nothing in virt-controller and virt-handler;
 // a start costs a few writes, and guests that nobody asks anything of, as many as
 // a node takes, cost none.
-func TestChurn(t *testing.T) {
+func TestThousandStartsLeaveNothing(t *testing.T) {
 	w := newWorld(t)
 	// What is made on first use, connections and caches, has been made after this.
 	w.churn("first", 2*side)

@@ -123,7 +123,7 @@ func TestNewPlanRefuses(t *testing.T) {
 	}
 }
 
-func TestClashes(t *testing.T) {
+func TestClashOfNetworks(t *testing.T) {
 	p := testPlan(t, 3, 1)
 	if !p.clashes([]netip.Prefix{netip.MustParsePrefix("10.0.0.5/8")}) {
 		t.Error("a network around all of it was not seen")
@@ -427,7 +427,7 @@ func TestParseMounts(t *testing.T) {
 	}
 }
 
-func TestPoll(t *testing.T) {
+func TestPollEndsByTimeOrCause(t *testing.T) {
 	never := func() (bool, error) { return false, nil }
 	if err := poll(t.Context(), time.Millisecond, never); !errors.Is(err, errTimeout) {
 		t.Errorf("time up: %v", err)

@@ -175,8 +175,8 @@ func (m *machine) greeting(stream kvcorev1.StreamInterface, say, want string) {
 	}
 }
 
-// TestClient does with KubeVirt's client what virtctl does.
-func TestClient(t *testing.T) {
+// TestClientDoesWhatVirtctlDoes does with KubeVirt's client what virtctl does.
+func TestClientDoesWhatVirtctlDoes(t *testing.T) {
 	m := newMachine(t)
 	machines, instances := m.client.VirtualMachine(m.namespace), m.client.VirtualMachineInstance(m.namespace)
 	ctx := t.Context()

@@ -62,8 +62,8 @@ func (m *machine) ssh(command, input string) (string, error) {
 	return string(out), err
 }
 
-// TestGuest asks a guest's agent and its SSH server, by KubeVirt's client.
-func TestGuest(t *testing.T) {
+// TestClientAsksAGuest asks a guest's agent and its SSH server, by KubeVirt's client.
+func TestClientAsksAGuest(t *testing.T) {
 	m := newMachine(t, withDebian)
 	instances, ctx := m.client.VirtualMachineInstance(m.namespace), t.Context()
 	m.must(m.client.VirtualMachine(m.namespace).Start(ctx, "vm", &v1.StartOptions{}))

@@ -97,9 +97,9 @@ type definition struct {
 	} `json:"spec"`
 }
 
-// TestPaths: every field that is served has, in KubeVirt's API, the same path
+// TestFieldsHaveKubeVirtsPathsAndTypes: every field that is served has, in KubeVirt's API, the same path
 // and type: what is applied means there what it means here.
-func TestPaths(t *testing.T) {
+func TestFieldsHaveKubeVirtsPathsAndTypes(t *testing.T) {
 	files, err := filepath.Glob("../../config/crd/*.io_*.yaml")
 	dataVolumes, wrong := filepath.Glob("../../config/datavolumes/crd/*.io_*.yaml")
 	files = append(files, dataVolumes...)

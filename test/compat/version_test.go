@@ -27,9 +27,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestOlderClient: KubeVirt's client does at v1alpha3 what it does at v1.
-func TestOlderClient(t *testing.T) {
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestClient$", "-test.v")
+// TestClientOfAnOlderVersion: KubeVirt's client does at v1alpha3 what it does at v1.
+func TestClientOfAnOlderVersion(t *testing.T) {
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestClientDoesWhatVirtctlDoes$", "-test.v")
 	child.Env = append(os.Environ(), versionVariable+"=v1alpha3")
 	out, err := child.CombinedOutput()
 	if err != nil {

@@ -16,8 +16,8 @@ type schema struct {
 	Items       *schema           `json:"items"`
 }
 
-// TestExplain: kubectl explain has something to say of every field.
-func TestExplain(t *testing.T) {
+// TestKubectlExplainsEveryField: kubectl explain has something to say of every field.
+func TestKubectlExplainsEveryField(t *testing.T) {
 	files, err := filepath.Glob("../../config/crd/*kubevirt.io_*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("find the CRDs: %v", err)

@@ -1,5 +1,5 @@
 // Package imports holds the direction in which the module's packages import
-// each other. The floors stand in TestFloors.
+// each other. The floors stand in TestNoImportLeadsUp.
 package imports
 
 import (
@@ -61,7 +61,7 @@ func matches(pattern, pkg string) bool {
 
 var kubernetes = []string{"k8s.io", "sigs.k8s.io"}
 
-func TestReaches(t *testing.T) {
+func TestWhatPackagesMustNotReach(t *testing.T) {
 	netlink := []string{"github.com/vishvananda/netlink", "github.com/mdlayher/netlink", "github.com/google/nftables"}
 	rules := []struct {
 		from, except string // as go list takes them: with "/..." all below as well
@@ -124,8 +124,8 @@ func floor(folder string) (int, bool) {
 	return 0, false
 }
 
-// TestFloors: no import leads up, nor to another folder of the same floor, tests aside.
-func TestFloors(t *testing.T) {
+// TestNoImportLeadsUp: no import leads up, nor to another folder of the same floor, tests aside.
+func TestNoImportLeadsUp(t *testing.T) {
 	arrows := 0
 	for _, p := range packages(t) {
 		from, _, _ := strings.Cut(strings.TrimPrefix(p.ImportPath, module+"/"), "/")
@@ -150,8 +150,8 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// TestControllersAreTheTop: tests of the other folders import no controller either.
-func TestControllersAreTheTop(t *testing.T) {
+// TestNothingImportsControllers: tests of the other folders import no controller either.
+func TestNothingImportsControllers(t *testing.T) {
 	const controllers = module + "/controllers"
 	importers := 0
 	for _, p := range packages(t) {
@@ -170,9 +170,9 @@ func TestControllersAreTheTop(t *testing.T) {
 	}
 }
 
-// TestLifeIsPure: what decides over a VM's life gets the words of the control
+// TestLifeReachesNoFilesOrProcesses: what decides over a VM's life gets the words of the control
 // protocol, and reaches neither files nor processes nor a log.
-func TestLifeIsPure(t *testing.T) {
+func TestLifeReachesNoFilesOrProcesses(t *testing.T) {
 	allowed := []string{"cmp", "fmt", "slices", "syscall", "time", module + "/launcher/control"}
 	for _, p := range packages(t) {
 		if p.ImportPath != module+"/launcher/life" {

@@ -21,10 +21,10 @@ import (
 // slower than one.
 const patience = 15 * time.Minute
 
-// TestInGuest runs the other tests on a kernel of Debian's, which has vhost-net and VLANs, and
+// TestOtherTestsInAGuestsKernel runs the other tests on a kernel of Debian's, which has vhost-net and VLANs, and
 // loads nftables as a module. The same program runs in a guest that sees this machine's files, and can
 // write none of them.
-func TestInGuest(t *testing.T) {
+func TestOtherTestsInAGuestsKernel(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

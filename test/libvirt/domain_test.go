@@ -15,8 +15,8 @@ import (
 // shown are the domains that testdata shows.
 var shown = []string{"arm64-graphics-tcg", "cdrom-scsi-tcg", "graphics-tcg", "interface-multiqueue-kvm", "interface-sriov-place-tcg", "timer-pit-delay-kvm", "volume-claim-block-kvm", "volume-no-direct-tcg"}
 
-// TestDomains: each VMI of the catalogue can be described to libvirt.
-func TestDomains(t *testing.T) {
+// TestEachVMIHasALibvirtDomain: each VMI of the catalogue can be described to libvirt.
+func TestEachVMIHasALibvirtDomain(t *testing.T) {
 	for _, f := range catalogue(t, qemuargs.TCG, qemuargs.KVM) {
 		text := f.domain(t, "/usr/bin/"+f.machine.Arch.Program())
 		var again Domain
@@ -50,7 +50,7 @@ func TestSATAPort(t *testing.T) {
 	}
 }
 
-func TestCovers(t *testing.T) {
+func TestWhichDifferencesAPatternCovers(t *testing.T) {
 	d := compare.Difference{Argument: "-blockdev file", Place: "somewhere", Property: "filename", Before: "/dev/fdset/N", After: "/a/b"}
 	for name, c := range map[string]struct {
 		pattern Pattern
@@ -71,8 +71,8 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestReviewed: a list that says too little, or what nobody reads, is refused.
-func TestReviewed(t *testing.T) {
+// TestBadReviewIsRefused: a list that says too little, or what nobody reads, is refused.
+func TestBadReviewIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "list.yaml")
 	for name, c := range map[string]struct {
 		text string

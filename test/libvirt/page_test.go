@@ -40,8 +40,8 @@ The first comparison showed four things that libvirt did better. They are done h
 
 `
 
-// TestPage: docs/libvirt.md is the reviewed list.
-func TestPage(t *testing.T) {
+// TestPageIsTheReviewedList: docs/libvirt.md is the reviewed list.
+func TestPageIsTheReviewedList(t *testing.T) {
 	groups, err := Reviewed(reviewedFile)
 	if err != nil {
 		t.Fatal(err)

@@ -200,9 +200,9 @@ func (p *peers) dialAPI(url string, as *tls.Certificate) bool {
 	return codes[http.StatusForbidden] > 0
 }
 
-// TestRoleByRole: who is let in where, everybody by everybody: one each (CVE-2025-64432,
+// TestWhoIsLetInByWhom: who is let in where, everybody by everybody: one each (CVE-2025-64432,
 // CVE-2025-64434).
-func TestRoleByRole(t *testing.T) {
+func TestWhoIsLetInByWhom(t *testing.T) {
 	p := newPeers(t)
 	url := p.group()
 	word := map[bool]string{true: "yes", false: "-"}

@@ -52,8 +52,8 @@ func TestMemoryIsLimited(t *testing.T) {
 	}
 }
 
-// TestBooked: a node of two cores has room for guests beside all components.
-func TestBooked(t *testing.T) {
+// TestSmallNodeHasRoomForGuests: a node of two cores has room for guests beside all components.
+func TestSmallNodeHasRoomForGuests(t *testing.T) {
 	total := resource.Quantity{}
 	for name, pod := range components(t) {
 		for _, c := range pod.Containers {
@@ -71,9 +71,9 @@ func TestBooked(t *testing.T) {
 	}
 }
 
-// TestLoadKillsNothing: a component that answers late is not killed for it, and
+// TestLateAnswerKillsNoComponent: a component that answers late is not killed for it, and
 // its address is not taken from it at the first late answer.
-func TestLoadKillsNothing(t *testing.T) {
+func TestLateAnswerKillsNoComponent(t *testing.T) {
 	const alive, ready = 5 * time.Minute, 10 * time.Second
 	for name, pod := range components(t) {
 		for _, c := range pod.Containers {

@@ -53,8 +53,8 @@ func TestRightsGolden(t *testing.T) {
 	golden.Compare(t, "testdata/rights.golden", got.String())
 }
 
-// TestComponents: nothing that is shipped has a right that leads to others'.
-func TestComponents(t *testing.T) {
+// TestNoComponentsRightLeadsToOthers: nothing that is shipped has a right that leads to others'.
+func TestNoComponentsRightLeadsToOthers(t *testing.T) {
 	m := shipped(t)
 	for _, a := range m.Accounts {
 		grants, err := m.Of(a.Namespace, a.Name)
@@ -70,9 +70,9 @@ func TestComponents(t *testing.T) {
 	}
 }
 
-// TestRoles: no role that is shipped, bound or not, for users too, grants more
+// TestNoRoleGrantsMoreThanItsOwn: no role that is shipped, bound or not, for users too, grants more
 // than its own.
-func TestRoles(t *testing.T) {
+func TestNoRoleGrantsMoreThanItsOwn(t *testing.T) {
 	m := shipped(t)
 	for name, role := range m.ClusterRoles {
 		if role.AggregationRule != nil {
@@ -86,9 +86,9 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestOneWorker: whoever takes a node has the tokens of the pods that run on
+// TestTakenNodeLeadsNoFurther: whoever takes a node has the tokens of the pods that run on
 // every node, and of launchers. None leads any further.
-func TestOneWorker(t *testing.T) {
+func TestTakenNodeLeadsNoFurther(t *testing.T) {
 	m := shipped(t)
 	for _, d := range m.DaemonSets {
 		account := d.Spec.Template.Spec.ServiceAccountName
@@ -139,8 +139,8 @@ func secretsIn(spec corev1.PodSpec) []string {
 	return found
 }
 
-// TestLaunchers: launcher pods have no token but the one that a VMI's volume brings into the guest.
-func TestLaunchers(t *testing.T) {
+// TestLauncherPodsHaveNoToken: launcher pods have no token but the one that a VMI's volume brings into the guest.
+func TestLauncherPodsHaveNoToken(t *testing.T) {
 	files, err := filepath.Glob("../../controllers/vmi/testdata/*/pod.golden.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no launcher pods: the test checks nothing", err)
@@ -185,9 +185,9 @@ func serviceAccount(t *testing.T, file string) string {
 	return ""
 }
 
-// TestWalkFails: the walk finds what it must find, in manifests and not only in
+// TestWalkFindsEachWayOfARight: the walk finds what it must find, in manifests and not only in
 // rules, through each way in which a right is granted.
-func TestWalkFails(t *testing.T) {
+func TestWalkFindsEachWayOfARight(t *testing.T) {
 	const account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a, namespace: ns}\n---\n"
 	role := func(rule string) string {
 		return "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: r}\nrules: [" + rule + "]\n---\n"
@@ -295,9 +295,9 @@ func loadText(t *testing.T, text string) (*Manifests, error) {
 	return Load(folder)
 }
 
-// TestLoadIsStrict: a kustomization that may change rights in a way not read
+// TestStrangeKustomizationIsAnError: a kustomization that may change rights in a way not read
 // here is an error.
-func TestLoadIsStrict(t *testing.T) {
+func TestStrangeKustomizationIsAnError(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte("resources: []\npatches: []\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -307,9 +307,9 @@ func TestLoadIsStrict(t *testing.T) {
 	}
 }
 
-// TestRestricted: what is not on every node runs as the restricted Pod Security
+// TestDeploymentsRunRestricted: what is not on every node runs as the restricted Pod Security
 // Standard has it.
-func TestRestricted(t *testing.T) {
+func TestDeploymentsRunRestricted(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -45,9 +45,9 @@ func single(rules []rbacv1.PolicyRule) map[string]bool {
 	return all
 }
 
-// TestUserRoles: the roles are KubeVirt's, add to the roles they should add to,
+// TestUserRolesAreKubeVirts: the roles are KubeVirt's, add to the roles they should add to,
 // and none reaches what is the components'.
-func TestUserRoles(t *testing.T) {
+func TestUserRolesAreKubeVirts(t *testing.T) {
 	m := shipped(t)
 	for name := range m.ClusterRoles {
 		if short, ok := strings.CutPrefix(name, "kubevirt.io:"); ok {
@@ -108,8 +108,8 @@ func beyondUsers(rights map[string]bool) []string {
 	return wrong
 }
 
-// TestBeyondUsers: the walk finds what it must find.
-func TestBeyondUsers(t *testing.T) {
+// TestWalkFindsRightsBeyondUsers: the walk finds what it must find.
+func TestWalkFindsRightsBeyondUsers(t *testing.T) {
 	for right, bad := range map[string]bool{
 		"update instancetype.kubevirt.io/virtualmachinepreferences": false, "update instancetype.kubevirt.io/virtualmachineclusterpreferences": true,
 		"get kubevirt.io/virtualmachines": false, "update kubevirt.io/virtualmachineinstances/status": true,
@@ -172,9 +172,9 @@ func TestUserRolesNest(t *testing.T) {
 	}
 }
 
-// TestDefaultIsForAll: only kubevirt.io:default is bound by the installation,
+// TestOnlyDefaultRoleIsBoundForAll: only kubevirt.io:default is bound by the installation,
 // and to who has said who they are.
-func TestDefaultIsForAll(t *testing.T) {
+func TestOnlyDefaultRoleIsBoundForAll(t *testing.T) {
 	bound := 0
 	for _, b := range shipped(t).Bindings {
 		if !strings.HasPrefix(b.Role.Name, "kubevirt.io:") {

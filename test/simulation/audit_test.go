@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestAudit: a line is a write of whom it was done for. What was refused or only tried is
+// TestAuditLineIsAWriteOfItsUser: a line is a write of whom it was done for. What was refused or only tried is
 // none, and a line that is not complete yet comes with the next call.
-func TestAudit(t *testing.T) {
+func TestAuditLineIsAWriteOfItsUser(t *testing.T) {
 	const created = `{"stage":"ResponseComplete","requestURI":"/api/v1/namespaces/default/pods","verb":"create","user":{"username":"admin"},` +
 		`"impersonatedUser":{"username":"system:serviceaccount:kubevirt:virt-controller"},"objectRef":{"resource":"pods","namespace":"default","name":"virt-launcher-a-1"},` +
 		`"responseStatus":{"code":201},"stageTimestamp":"2026-11-23T04:00:00.250000Z"}` + "\n"

@@ -192,10 +192,10 @@ metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `
 
-// TestCDI: a VM with DataVolumeTemplates on storage that binds at the first consumer reaches its
+// TestVMWithRealCDI: a VM with DataVolumeTemplates on storage that binds at the first consumer reaches its
 // shell, and takes its disk with it. CDI begins to clone the first one's disk for a VM of another
 // namespace, once that VM's service account may.
-func TestCDI(t *testing.T) {
+func TestVMWithRealCDI(t *testing.T) {
 	images := newPlace(t, "images")
 	images.apply(webServer)
 	images.kubectl("wait", "--for=condition=Ready", "--timeout=2m", "pod/web")

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestTakeover: DataVolumes go from CDI to Kubeqemu and back, as docs/datavolumes.md says. No claim is made anew, and
+// TestTakeoverFromCDIAndBack: DataVolumes go from CDI to Kubeqemu and back, as docs/datavolumes.md says. No claim is made anew, and
 // every VM boots from its disk each time.
-func TestTakeover(t *testing.T) {
+func TestTakeoverFromCDIAndBack(t *testing.T) {
 	p := newPlace(t, "takeover")
 	p.apply(webServer)
 	p.kubectl("wait", "--for=condition=Ready", "--timeout=2m", "pod/web")

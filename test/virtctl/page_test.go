@@ -88,8 +88,8 @@ func code(text string) string {
 	return "`" + text + "`"
 }
 
-// TestRender: what the verdicts follow from.
-func TestRender(t *testing.T) {
+// TestVerdictsFollowFromTheLines: what the verdicts follow from.
+func TestVerdictsFollowFromTheLines(t *testing.T) {
 	lines := []line{{line: "virtctl a | b"}, {line: "virtctl c", note: "A note."}, {line: "virtctl d", lacks: true}}
 	for _, c := range []struct {
 		seen []outcome
@@ -109,8 +109,8 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// TestNormalize: what passes is taken out, and nothing else.
-func TestNormalize(t *testing.T) {
+// TestNormalizeTakesOutWhatPasses: what passes is taken out, and nothing else.
+func TestNormalizeTakesOutWhatPasses(t *testing.T) {
 	for said, want := range map[string]string{
 		"You are using a client virtctl version that is different\nClient Version: x\nServer Version: y {z}\n\nno such thing\n": "no such thing",
 		"open /tmp/x/1/key: no":                           "open key: no",
@@ -125,8 +125,8 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// TestTable: a line has an effect, or says what is missing, and is named once.
-func TestTable(t *testing.T) {
+// TestEachLineHasAnEffectOrAReason: a line has an effect, or says what is missing, and is named once.
+func TestEachLineHasAnEffectOrAReason(t *testing.T) {
 	var names []string
 	for _, c := range commands() {
 		if slices.Contains(names, c.name) || len(c.lines) == 0 {

@@ -22,9 +22,9 @@ var (
 
 const page = "../../docs/virtctl.md"
 
-// TestVirtctl runs the table. A line that succeeds without its effect fails the test, and so does a page that says
+// TestCommandsOfTheTable runs the table. A line that succeeds without its effect fails the test, and so does a page that says
 // something else than was seen.
-func TestVirtctl(t *testing.T) {
+func TestCommandsOfTheTable(t *testing.T) {
 	b := newBench(t)
 	started := time.Now()
 	var seen []outcome
@@ -211,8 +211,8 @@ func completions(t *testing.T, b *bench, words string) []string {
 	return all
 }
 
-// TestEverything: every command of virtctl is in the table, with each of its flags.
-func TestEverything(t *testing.T) {
+// TestEachCommandAndFlagIsInTheTable: every command of virtctl is in the table, with each of its flags.
+func TestEachCommandAndFlagIsInTheTable(t *testing.T) {
 	b := &bench{t: t, folder: t.TempDir()}
 	global := completions(t, b, "-")
 	if len(global) < 10 {

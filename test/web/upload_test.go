@@ -21,9 +21,9 @@ func part(name string) string {
 // longest is after what time the API server ends requests to virt-api that are no websockets.
 const longest = time.Minute
 
-// TestUpload uploads the image of a VM by the button, for longer than any request to virt-api may take. The namespace has storage, and
+// TestUploadByTheButton uploads the image of a VM by the button, for longer than any request to virt-api may take. The namespace has storage, and
 // a VM "sent" that waits for its disk "sent-root"; the file KUBEQEMU_UPLOAD_IMAGE is the image.
-func TestUpload(t *testing.T) {
+func TestUploadByTheButton(t *testing.T) {
 	ns, image := os.Getenv("KUBEQEMU_UPLOAD_NAMESPACE"), os.Getenv("KUBEQEMU_UPLOAD_IMAGE")
 	if ns == "" || image == "" {
 		t.Skip("KUBEQEMU_UPLOAD_NAMESPACE and KUBEQEMU_UPLOAD_IMAGE name no VM that waits for an image: TestWeb makes one")

@@ -102,8 +102,8 @@ func same(t *testing.T, want, got map[string]object) {
 	}
 }
 
-// TestSameObjects: the chart and the kustomizations are the same installation.
-func TestSameObjects(t *testing.T) {
+// TestChartIsTheKustomization: the chart and the kustomizations are the same installation.
+func TestChartIsTheKustomization(t *testing.T) {
 	folder := chart(t)
 	want := index(t, kustomized(t, "default"))
 	if len(want) < 30 {
@@ -119,8 +119,8 @@ func TestSameObjects(t *testing.T) {
 	}
 }
 
-// TestSameObjectsTwice: with two of each Deployment it is config/ha.
-func TestSameObjectsTwice(t *testing.T) {
+// TestChartWithTwoIsHA: with two of each Deployment it is config/ha.
+func TestChartWithTwoIsHA(t *testing.T) {
 	want := index(t, kustomized(t, "ha"))
 	var twice []string
 	for _, o := range want {
@@ -131,18 +131,18 @@ func TestSameObjectsTwice(t *testing.T) {
 	same(t, want, rendered(t, chart(t), twice...))
 }
 
-// TestSameObjectsWithInstancetypes: with them it is config/instancetypes.
-func TestSameObjectsWithInstancetypes(t *testing.T) {
+// TestChartWithInstancetypes: with them it is config/instancetypes.
+func TestChartWithInstancetypes(t *testing.T) {
 	same(t, index(t, kustomized(t, "instancetypes")), rendered(t, chart(t), "--set", "instancetypes=true"))
 }
 
-// TestSameObjectsWithDataVolumes: with them it is config/datavolumes.
-func TestSameObjectsWithDataVolumes(t *testing.T) {
+// TestChartWithDataVolumes: with them it is config/datavolumes.
+func TestChartWithDataVolumes(t *testing.T) {
 	same(t, index(t, kustomized(t, "datavolumes")), rendered(t, chart(t), "--set", "datavolumes=true"))
 }
 
-// TestValues: each value reaches what it should, and nothing else changes.
-func TestValues(t *testing.T) {
+// TestEachValueReachesItsPlaceAlone: each value reaches what it should, and nothing else changes.
+func TestEachValueReachesItsPlaceAlone(t *testing.T) {
 	folder := chart(t)
 	before := rendered(t, folder)
 	for _, c := range []struct {
@@ -213,8 +213,8 @@ metadata: {name: c, namespace: ns, annotations: {note: "{{ .Values.x }} and HELM
 data: {image: "a/b/virt-y:1", other: "c/virt-y:1 "}
 `
 
-// TestText: what looks like a template stays text.
-func TestText(t *testing.T) {
+// TestTemplateLikeTextStaysText: what looks like a template stays text.
+func TestTemplateLikeTextStaysText(t *testing.T) {
 	files, err := Chart([]byte(small))
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ metadata:
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestBadManifestsAreRefused(t *testing.T) {
 	for what, manifests := range map[string]string{
 		"nothing":        "",
 		"no kind":        "a: b\n",

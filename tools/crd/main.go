@@ -27,7 +27,7 @@ import (
 )
 
 // kubernetes are the fields of Kubernetes' own types that are worth shortening. test/imports
-// (TestExplain) has the same list.
+// (TestKubectlExplainsEveryField) has the same list.
 var kubernetes = []string{"affinity", "dnsConfig", "tolerations", "topologySpreadConstraints"}
 
 func main() {
@@ -89,7 +89,7 @@ func shorten(crd []byte) ([]byte, error) {
 }
 
 // templates are the fields whose schema is a VMI's spec, by the CRD's name. test/imports
-// (TestExplain) knows them.
+// (TestKubectlExplainsEveryField) knows them.
 var templates = map[string][]string{
 	"virtualmachineinstancereplicasets.kubevirt.io": {"spec", "template", "spec"},
 	"virtualmachinepools.pool.kubevirt.io":          {"spec", "virtualMachineTemplate", "spec", "template", "spec"},

@@ -49,9 +49,9 @@ schema:
 	}
 }
 
-// TestTemplates: a template's spec says where its fields are explained, and no field below it has
+// TestTemplateSpecSaysWhereItIsExplained: a template's spec says where its fields are explained, and no field below it has
 // a description. A template that is not found is an error.
-func TestTemplates(t *testing.T) {
+func TestTemplateSpecSaysWhereItIsExplained(t *testing.T) {
 	const name = "virtualmachineinstancereplicasets.kubevirt.io"
 	const before = `---
 metadata:
@@ -91,8 +91,8 @@ spec:
 	}
 }
 
-// TestRules: of all kinds, presets alone lose their rules.
-func TestRules(t *testing.T) {
+// TestOnlyPresetsLoseTheirRules: of all kinds, presets alone lose their rules.
+func TestOnlyPresetsLoseTheirRules(t *testing.T) {
 	for name, kept := range map[string]bool{presets: false, "virtualmachines.kubevirt.io": true} {
 		after, err := shorten([]byte("metadata:\n  name: " + name + "\nschema:\n  items:\n    x-kubernetes-validations:\n    - rule: self\n"))
 		if err != nil || strings.Contains(string(after), "rule: self") != kept {
@@ -101,8 +101,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestSizes: as compact JSON, a CRD takes 110 KB at most. The VMI's holds what is said of 580 fields.
-func TestSizes(t *testing.T) {
+// TestEachCRDIsSmall: as compact JSON, a CRD takes 110 KB at most. The VMI's holds what is said of 580 fields.
+func TestEachCRDIsSmall(t *testing.T) {
 	const limit = 110_000
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "crd", "*_*.yaml"))
 	if err != nil || len(files) == 0 {

@@ -189,7 +189,7 @@ func TestPackSparseDisk(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestBadImageArgumentsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "x", 0o644)
 	fifo := filepath.Join(dir, "root", "fifo")

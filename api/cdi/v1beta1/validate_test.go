@@ -95,8 +95,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestClaim: the two forms come to the same, and the DataVolume is not shared with the claim.
-func TestClaim(t *testing.T) {
+// TestPVCAndStorageGiveTheSameClaim: the two forms come to the same, and the DataVolume is not shared with the claim.
+func TestPVCAndStorageGiveTheSameClaim(t *testing.T) {
 	s := spec(t, "{source: {blank: {}}, storage: {accessModes: [ReadWriteMany], storageClassName: fast, volumeName: v, selector: {matchLabels: {a: b}}, resources: {requests: {storage: 1Gi}}}}")
 	p := spec(t, "{source: {blank: {}}, pvc: {accessModes: [ReadWriteMany], storageClassName: fast, volumeName: v, selector: {matchLabels: {a: b}}, resources: {requests: {storage: 1Gi}}}}")
 	one, two := s.Claim(), p.Claim()

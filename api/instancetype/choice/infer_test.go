@@ -142,8 +142,8 @@ func TestInfer(t *testing.T) {
 	}
 }
 
-// TestInferFromOthers: volumes that name nothing.
-func TestInferFromOthers(t *testing.T) {
+// TestInferFromVolumesThatNameNothing: volumes that name nothing.
+func TestInferFromVolumesThatNameNothing(t *testing.T) {
 	for name, volume := range map[string]v1.Volume{
 		"another volume":   {Name: "other", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "root"}},
 		"a container disk": {Name: "disk", ContainerDisk: &v1.ContainerDiskSource{Image: "x"}},
@@ -159,9 +159,9 @@ func TestInferFromOthers(t *testing.T) {
 	}
 }
 
-// TestInferTemplate: before a DataVolume is made, its template says where the DataVolume will
+// TestInferBeforeTheDataVolumeIsMade: before a DataVolume is made, its template says where the DataVolume will
 // lead.
-func TestInferTemplate(t *testing.T) {
+func TestInferBeforeTheDataVolumeIsMade(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "x", errors.New("no"))
 	const source = `{"storage":{},"sourceRef":{"kind":"DataSource","namespace":"golden","name":"debian"}}`
 	golden := objects{"DataSource golden/debian": {labels: named("small")}}
@@ -202,9 +202,9 @@ func TestInferTemplate(t *testing.T) {
 	}
 }
 
-// TestInferAfterMove: a VM whose disk a migration has copied to another claim keeps what was inferred. The DataVolume that said it
+// TestInferredStaysAfterTheDiskWasMoved: a VM whose disk a migration has copied to another claim keeps what was inferred. The DataVolume that said it
 // is gone.
-func TestInferAfterMove(t *testing.T) {
+func TestInferredStaysAfterTheDiskWasMoved(t *testing.T) {
 	for name, c := range map[string]struct {
 		moved    []v1.MovedClaim
 		inferred string // the volume that the kept instancetype was inferred from

@@ -40,8 +40,8 @@ func names(all []Object, kind string) []string {
 	return out
 }
 
-// TestNames: there are all of KubeVirt's, each once.
-func TestNames(t *testing.T) {
+// TestAllNamesOfKubeVirtAreThereOnce: there are all of KubeVirt's, each once.
+func TestAllNamesOfKubeVirtAreThereOnce(t *testing.T) {
 	all := objects(t)
 	sizes := map[string]string{
 		"u1": "nano micro small medium 2xmedium large xlarge 2xlarge 4xlarge 8xlarge", "o1": "nano micro small medium large xlarge 2xlarge 4xlarge 8xlarge",
@@ -66,9 +66,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestValues holds a row of each series, and the more peculiar guests, against what KubeVirt's
+// TestValuesAreKubeVirts holds a row of each series, and the more peculiar guests, against what KubeVirt's
 // objects have.
-func TestValues(t *testing.T) {
+func TestValuesAreKubeVirts(t *testing.T) {
 	const own, crio = "dedicatedCPUPlacement: true, isolateEmulatorThread: true", "annotations: {cpu-load-balancing.crio.io: disable, cpu-quota.crio.io: disable, irq-load-balancing.crio.io: disable}"
 	const hyperv = "{frequencies: {}, ipi: {}, reenlightenment: {}, relaxed: {}, reset: {}, runtime: {}, spinlocks: {spinlocks: 8191}, synic: {}, synictimer: {direct: {}}, tlbflush: {}, vapic: {}, vpindex: {}}"
 	const clock = "clock: {preferredClockOffset: {utc: {}}, preferredTimer: {hpet: {present: false}, hyperv: {}, pit: {tickPolicy: delay}, rtc: {tickPolicy: catchup}}}, " +
@@ -123,8 +123,8 @@ func tree(t *testing.T, o Object) fields {
 	return all
 }
 
-// TestLabels: clients choose by them.
-func TestLabels(t *testing.T) {
+// TestLabelsThatClientsChooseBy: clients choose by them.
+func TestLabelsThatClientsChooseBy(t *testing.T) {
 	for _, o := range objects(t) {
 		labels, _ := tree(t, o)["metadata"].(fields)["labels"].(fields)
 		for _, name := range []string{"vendor", "common-instancetypes-version"} {
@@ -150,8 +150,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestWaitsFor: what is found is every field that is not supported, wherever it is.
-func TestWaitsFor(t *testing.T) {
+// TestUnsupportedFieldsAreFound: what is found is every field that is not supported, wherever it is.
+func TestUnsupportedFieldsAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind, spec string
 		want       []string
@@ -174,9 +174,9 @@ func TestWaitsFor(t *testing.T) {
 	}
 }
 
-// TestNothingIsDropped: every field of an object that can be installed is one that Kubeqemu knows,
+// TestNoFieldOfAnObjectIsDropped: every field of an object that can be installed is one that Kubeqemu knows,
 // and without it a VM would be another, or would be started where it must not.
-func TestNothingIsDropped(t *testing.T) {
+func TestNoFieldOfAnObjectIsDropped(t *testing.T) {
 	checked := 0
 	for _, o := range objects(t) {
 		if len(o.WaitsFor) > 0 {
@@ -258,8 +258,8 @@ const header = `# The cluster-wide instancetypes and preferences that virt-contr
 # nor deletes them.
 `
 
-// TestObjects: config/instancetypes/objects.yaml has what is created.
-func TestObjects(t *testing.T) {
+// TestObjectsFileIsUpToDate: config/instancetypes/objects.yaml has what is created.
+func TestObjectsFileIsUpToDate(t *testing.T) {
 	var text bytes.Buffer
 	text.WriteString(header)
 	for _, o := range objects(t) {

@@ -57,8 +57,8 @@ The label ` + "`instancetype.kubevirt.io/common-instancetypes-version`" + ` says
 
 `
 
-// TestPage: docs/instancetypes.md is what the table and the validation say.
-func TestPage(t *testing.T) {
+// TestPageIsUpToDate: docs/instancetypes.md is what the table and the validation say.
+func TestPageIsUpToDate(t *testing.T) {
 	all := objects(t)
 	page := &strings.Builder{}
 	page.WriteString(introduction)

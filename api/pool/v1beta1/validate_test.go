@@ -82,9 +82,9 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestSameWords: what is wrong with labels is said in the same words each time,
+// TestLabelErrorsAreTheSameEachTime: what is wrong with labels is said in the same words each time,
 // though a map has them: a condition that changed would be a reason to try again.
-func TestSameWords(t *testing.T) {
+func TestLabelErrorsAreTheSameEachTime(t *testing.T) {
 	pool := sample(t)
 	for i := range 20 {
 		pool.Spec.VirtualMachineTemplate.ObjectMeta.Labels[fmt.Sprintf("bad %d", i)] = "b c"

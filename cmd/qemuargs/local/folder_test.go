@@ -9,8 +9,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestLeftFolders: a folder that no process holds is removed by the next run, and others stay.
-func TestLeftFolders(t *testing.T) {
+// TestLeftFoldersAreRemovedByTheNextRun: a folder that no process holds is removed by the next run, and others stay.
+func TestLeftFoldersAreRemovedByTheNextRun(t *testing.T) {
 	parent := t.TempDir()
 	kept := t.TempDir()
 	write(t, kept+"/disk.img", 10)
@@ -50,8 +50,8 @@ func TestLeftFolders(t *testing.T) {
 	}
 }
 
-// TestCodes: each reason for a VM's end has its exit code.
-func TestCodes(t *testing.T) {
+// TestEachReasonHasItsExitCode: each reason for a VM's end has its exit code.
+func TestEachReasonHasItsExitCode(t *testing.T) {
 	for reason, want := range map[control.Reason]int{control.ReasonGuestShutdown: 0, control.ReasonShutdown: 0, control.ReasonNeverStarted: 1, control.ReasonStartFailed: 1,
 		control.ReasonGuestPanic: 3, control.ReasonQEMUExited: 3, control.ReasonQMPLost: 3, control.ReasonGracePeriodOver: 4} {
 		if got := (Ending{Termination: control.Termination{Reason: reason}}).Code(); got != want {

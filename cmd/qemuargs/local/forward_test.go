@@ -50,8 +50,8 @@ func FuzzParseForward(f *testing.F) {
 	})
 }
 
-// TestForwards: the user's forwards come first, and the manifest's ports after them.
-func TestForwards(t *testing.T) {
+// TestUsersForwardsComeFirst: the user's forwards come first, and the manifest's ports after them.
+func TestUsersForwardsComeFirst(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{
 		{Name: "a", Ports: []v1.Port{{Port: 22}, {Port: 8080}, {Port: 5353, Protocol: "UDP"}, {Port: 8080}, {Port: 9000, Protocol: "TCP"}}},
@@ -87,8 +87,8 @@ func TestForwards(t *testing.T) {
 	}
 }
 
-// TestClaim: a port is another process's or free, and held until release.
-func TestClaim(t *testing.T) {
+// TestPortIsHeldUntilRelease: a port is another process's or free, and held until release.
+func TestPortIsHeldUntilRelease(t *testing.T) {
 	for _, protocol := range []qemuargs.Protocol{qemuargs.TCP, qemuargs.UDP} {
 		var p, others ports
 		defer p.release()

@@ -93,8 +93,8 @@ func readyVM(t *testing.T, dir, text string, o Options) *vm {
 	return v
 }
 
-// TestSameMachine: a VM has the machine here that it has in a cluster, but for the network.
-func TestSameMachine(t *testing.T) {
+// TestVMHasItsMachineOfTheCluster: a VM has the machine here that it has in a cluster, but for the network.
+func TestVMHasItsMachineOfTheCluster(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/root/disk/root.img", 1<<20)
 	write(t, dir+"/tools/isos/tools.iso", 1<<20)
@@ -183,8 +183,8 @@ func inCluster(t *testing.T, v *vm, data string) *qemuargs.Machine {
 	return machine
 }
 
-// TestDedicatedCPUsHere: no kubelet gives CPUs away here. The VM runs all the same, a note says so, and the guest has one NUMA node.
-func TestDedicatedCPUsHere(t *testing.T) {
+// TestDedicatedCPUsRunWithANote: no kubelet gives CPUs away here. The VM runs all the same, a note says so, and the guest has one NUMA node.
+func TestDedicatedCPUsRunWithANote(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/root/disk/root.img", 1<<20)
 	v := readyVM(t, dir, `
@@ -217,8 +217,8 @@ spec:
 	}
 }
 
-// TestRefused: what is not to be had here is named, all at once, with the flag that helps.
-func TestRefused(t *testing.T) {
+// TestWhatNeedsAClusterIsNamedAtOnce: what is not to be had here is named, all at once, with the flag that helps.
+func TestWhatNeedsAClusterIsNamedAtOnce(t *testing.T) {
 	text := strings.NewReplacer("metadata: {name: seed, namespace: team-a}", "metadata: {name: other}",
 		"emptyDisk: {capacity: 1Gi}", "hostDisk: {path: /x/disk.img, type: Disk}").Replace(everything)
 	v := readyVM(t, t.TempDir(), text, Options{VNC: UnixVNC, Volumes: map[string]string{"data": "x", "root": "y"}, Images: map[string]string{"none": "z"}})
@@ -245,8 +245,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestClaimFiles: a claim's file is raw, and there.
-func TestClaimFiles(t *testing.T) {
+// TestClaimFileMustBeRawAndThere: a claim's file is raw, and there.
+func TestClaimFileMustBeRawAndThere(t *testing.T) {
 	dir := t.TempDir()
 	v := readyVM(t, dir, everything, Options{})
 	volume := v.vmi.Spec.Volumes[4]

@@ -7,9 +7,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local/images"
 )
 
-// TestProgress: a terminal shows progress in one line, and whatever else is written gets one
+// TestProgressIsOneLineOnATerminal: a terminal shows progress in one line, and whatever else is written gets one
 // line for each work.
-func TestProgress(t *testing.T) {
+func TestProgressIsOneLineOnATerminal(t *testing.T) {
 	const what = "fetch registry.example/debian:12"
 	steps := []images.Progress{{What: what, Total: 2e6}, {What: what, Done: 1e6, Total: 2e6}, {What: what, Done: 2e6, Total: 2e6}, {What: what, Finished: true}}
 	for _, c := range []struct {

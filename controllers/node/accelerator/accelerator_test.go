@@ -25,7 +25,7 @@ var (
 	unknown = kvmcheck.Result{Reason: "no time"}
 )
 
-func TestChoose(t *testing.T) {
+func TestChooseKVMOrEmulation(t *testing.T) {
 	tests := []struct {
 		name      string
 		kvm       kvmcheck.Result
@@ -83,7 +83,7 @@ func newTestScheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-func TestFollow(t *testing.T) {
+func TestConfigurationIsFollowed(t *testing.T) {
 	ctx := context.Background()
 	c := fake.NewClientBuilder().WithScheme(newTestScheme(t)).Build()
 	recorder := events.NewFakeRecorder(10)

@@ -46,7 +46,7 @@ func judged(t *testing.T, path string, checks ...kvmcheck.Result) (choices []qem
 	return choices, took
 }
 
-func TestJudge(t *testing.T) {
+func TestVerdictFollowsTheChecks(t *testing.T) {
 	const none, tcg, kvm = "", qemuargs.TCG, qemuargs.KVM
 	tests := []struct {
 		name   string
@@ -82,7 +82,7 @@ func TestJudge(t *testing.T) {
 
 // A node where the check never gets to an answer is asked again and again, ever
 // less often, and has no slots until then.
-func TestJudgeNeverKnows(t *testing.T) {
+func TestUnknownVerdictIsAskedForAgain(t *testing.T) {
 	got, took := judged(t, filepath.Join(t.TempDir(), "kvm.json"), unknown)
 	if took != time.Hour || len(got) < 15 || len(got) > 20 {
 		t.Errorf("%d checks within %v", len(got), took)
@@ -94,7 +94,7 @@ func TestJudgeNeverKnows(t *testing.T) {
 	}
 }
 
-func TestJudgeWithoutDevice(t *testing.T) {
+func TestMissingDeviceOffersNothing(t *testing.T) {
 	missing := errors.New("no device")
 	j := &Judge{Kept: kvmcheck.Kept{Path: filepath.Join(t.TempDir(), "kvm.json")}, Clock: clock.RealClock{}, Log: logr.Discard(), Chooser: New(unknown),
 		Ready: func() error { return missing }, Check: func(context.Context) kvmcheck.Result { return works }}

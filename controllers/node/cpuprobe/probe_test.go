@@ -70,8 +70,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestNoQEMU: a root without QEMU is an error that says so.
-func TestNoQEMU(t *testing.T) {
+// TestRootWithoutQEMUIsAnError: a root without QEMU is an error that says so.
+func TestRootWithoutQEMUIsAnError(t *testing.T) {
 	root := t.TempDir()
 	if err := os.Mkdir(filepath.Join(root, "dev"), 0o755); err != nil {
 		t.Fatal(err)
@@ -81,8 +81,8 @@ func TestNoQEMU(t *testing.T) {
 	}
 }
 
-// TestSilent: a QEMU that says nothing is ended.
-func TestSilent(t *testing.T) {
+// TestSilentQEMUIsEnded: a QEMU that says nothing is ended.
+func TestSilentQEMUIsEnded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := (Probe{Path: "/bin/sleep", Args: []string{"60"}, Root: "0"}).Run(ctx, "0"); err == nil {

@@ -55,8 +55,8 @@ func (f *finder) told(t *testing.T) string {
 	return text
 }
 
-// TestFinder: a node without a choice is asked nothing; then once for each accelerator.
-func TestFinder(t *testing.T) {
+// TestQEMUIsAskedOncePerAccelerator: a node without a choice is asked nothing; then once for each accelerator.
+func TestQEMUIsAskedOncePerAccelerator(t *testing.T) {
 	f := start(t, kvmcheck.Broken)
 	if got := f.told(t); got != "" {
 		t.Errorf("nothing is known, but %s", got)
@@ -88,8 +88,8 @@ func TestFinder(t *testing.T) {
 	}
 }
 
-// TestNoAnswer: the start of a guest does not wait for a QEMU that has failed, which is asked again.
-func TestNoAnswer(t *testing.T) {
+// TestStartDoesNotWaitForFailedQEMU: the start of a guest does not wait for a QEMU that has failed, which is asked again.
+func TestStartDoesNotWaitForFailedQEMU(t *testing.T) {
 	f := start(t, kvmcheck.Works)
 	waits := make(chan []string, 1)
 	go func() { waits <- f.HostModel(t.Context(), qemuargs.KVM, "11.1.0") }()

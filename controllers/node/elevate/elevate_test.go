@@ -102,9 +102,9 @@ func fast(t *testing.T, pid int) (names []string) {
 	return names
 }
 
-// TestRealtime: only the threads of the guest's CPUs that are asked for get the scheduler, only in the VMI's pod, and only on CPUs that are its
+// TestOnlyTheGuestsThreadsBecomeRealtime: only the threads of the guest's CPUs that are asked for get the scheduler, only in the VMI's pod, and only on CPUs that are its
 // container's own.
-func TestRealtime(t *testing.T) {
+func TestOnlyTheGuestsThreadsBecomeRealtime(t *testing.T) {
 	guest := []string{"CPU 0/TCG", "CPU 1/KVM", "CPU 1/KVM", "IO worker"}
 	const other = "0::/kubepods/pod0a1b2c3d-0000-4000-8000-000000000002/c1\n"
 	away := errors.New("away")
@@ -156,8 +156,8 @@ func TestRealtime(t *testing.T) {
 	}
 }
 
-// TestLockMemory: the limit of the process is raised and never lowered, where this process may do that. Where it may not, the error says so.
-func TestLockMemory(t *testing.T) {
+// TestLimitOfLockedMemoryIsOnlyRaised: the limit of the process is raised and never lowered, where this process may do that. Where it may not, the error says so.
+func TestLimitOfLockedMemoryIsOnlyRaised(t *testing.T) {
 	sleep := exec.Command("sleep", "60")
 	if err := sleep.Start(); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestLockMemory(t *testing.T) {
 	}
 }
 
-func TestUnthrottled(t *testing.T) {
+func TestOffersOfThisMachineAreReadable(t *testing.T) {
 	if _, err := Offers(); err != nil {
 		t.Error(err)
 	}

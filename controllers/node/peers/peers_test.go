@@ -118,8 +118,8 @@ func offer() *Offer {
 		Machine: qemuargs.Machine{Version: 1, Type: "pc-q35-7.2", MemoryBytes: 1 << 20}, CPU: CPU{Vendor: "x", Flags: []string{"a"}}}
 }
 
-// TestMove: an offer arrives as it is, and bytes go both ways over channels.
-func TestMove(t *testing.T) {
+// TestOfferAndBytesArrive: an offer arrives as it is, and bytes go both ways over channels.
+func TestOfferAndBytesArrive(t *testing.T) {
 	cas, b := authoritytest.New(t, "virt-handler"), &target{guests: make(chan net.Conn, 1), received: make(chan struct{})}
 	to := serve(t, cas, issue(cas, authority.HandlerServer, "b"), b)
 	source := dial(cas, issue(cas, authority.HandlerClient, "a"), &to)
@@ -162,8 +162,8 @@ func TestMove(t *testing.T) {
 	<-b.received
 }
 
-// TestRefused: nobody else gets in, and nothing else.
-func TestRefused(t *testing.T) {
+// TestStrangersAreRefused: nobody else gets in, and nothing else.
+func TestStrangersAreRefused(t *testing.T) {
 	cas, others := authoritytest.New(t, "virt-handler"), authoritytest.New(t, "virt-handler")
 	server, client := issue(cas, authority.HandlerServer, "b"), issue(cas, authority.HandlerClient, "a")
 	other := func(change func(*Destination)) func(*Destination) { return change }
@@ -205,8 +205,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTargetsReason: why the target cannot take a guest gets to the source.
-func TestTargetsReason(t *testing.T) {
+// TestTargetsReasonReachesTheSource: why the target cannot take a guest gets to the source.
+func TestTargetsReasonReachesTheSource(t *testing.T) {
 	cas, b := authoritytest.New(t, "virt-handler"), &target{refuse: errors.New("no \x1b[31mroom"), guests: make(chan net.Conn, 1)}
 	to := serve(t, cas, issue(cas, authority.HandlerServer, "b"), b)
 	source := dial(cas, issue(cas, authority.HandlerClient, "a"), &to)
@@ -230,9 +230,9 @@ func TestReadCPU(t *testing.T) {
 	}
 }
 
-// TestTakes: a processor takes the guest of another if it has all its features, and with the host's own model if it is
+// TestWhichProcessorsGuestsAreTaken: a processor takes the guest of another if it has all its features, and with the host's own model if it is
 // of the same kind.
-func TestTakes(t *testing.T) {
+func TestWhichProcessorsGuestsAreTaken(t *testing.T) {
 	cpu := func(model string, flags ...string) CPU {
 		return CPU{Vendor: "v", Family: "f", Model: model, Flags: flags}
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/layers"
 )
 
-// TestPace: all channels of a migration together carry no more than the pace in each direction, whatever the launchers send.
-func TestPace(t *testing.T) {
+// TestChannelsShareThePace: all channels of a migration together carry no more than the pace in each direction, whatever the launchers send.
+func TestChannelsShareThePace(t *testing.T) {
 	const perSecond, channels, each = 1 << 20, 2, 768 << 10
 	pace := NewPace(perSecond)
 	ends := make([]net.Conn, channels)
@@ -52,8 +52,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPaceEnds: a relay that waits for its pace for hours ends with its context, and with the other connection.
-func TestPaceEnds(t *testing.T) {
+// TestWaitForThePaceEndsWithTheContext: a relay that waits for its pace for hours ends with its context, and with the other connection.
+func TestWaitForThePaceEndsWithTheContext(t *testing.T) {
 	for name, end := range map[string]func(cancel context.CancelFunc, target net.Conn){
 		"context": func(cancel context.CancelFunc, _ net.Conn) { cancel() },
 		"target":  func(_ context.CancelFunc, target net.Conn) { target.Close() },
@@ -82,8 +82,8 @@ func TestPaceEnds(t *testing.T) {
 	}
 }
 
-// TestNoPace: 0 is no bound.
-func TestNoPace(t *testing.T) {
+// TestPaceOfZeroIsNoBound: 0 is no bound.
+func TestPaceOfZeroIsNoBound(t *testing.T) {
 	for _, n := range []int64{0, -1} {
 		if NewPace(n) != nil {
 			t.Errorf("%d bytes a second are a bound", n)
@@ -91,9 +91,9 @@ func TestNoPace(t *testing.T) {
 	}
 }
 
-// TestEndsAtOnce: a relay to a node that takes nothing more ends at once. TLS would wait 5 s to say so, and the guest stands still
+// TestRelayToAStuckNodeEndsAtOnce: a relay to a node that takes nothing more ends at once. TLS would wait 5 s to say so, and the guest stands still
 // meanwhile.
-func TestEndsAtOnce(t *testing.T) {
+func TestRelayToAStuckNodeEndsAtOnce(t *testing.T) {
 	cas := authoritytest.New(t, "virt-handler")
 	guest := &target{guests: make(chan net.Conn, 1)}
 	to := serve(t, cas, issue(cas, authority.HandlerServer, "b"), guest)

@@ -13,7 +13,7 @@ import (
 
 const shipped = "../../../config/passt/passt.json"
 
-func TestHasPasst(t *testing.T) {
+func TestProfileForPasstIsFound(t *testing.T) {
 	content, err := os.ReadFile(shipped)
 	if err != nil {
 		t.Fatal(err)

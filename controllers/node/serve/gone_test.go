@@ -101,9 +101,9 @@ func (h *testHandler) between(t *testing.T) (guest, stream net.Conn, loseAPI, lo
 	return guest, stream, func() { lose(there) }, func() { lose(here) }
 }
 
-// TestHandlerGone: where virt-handler's node is gone amid a word to it, its stream
+// TestStreamEndsIfHandlersNodeIsGone: where virt-handler's node is gone amid a word to it, its stream
 // ends at virt-api.
-func TestHandlerGone(t *testing.T) {
+func TestStreamEndsIfHandlersNodeIsGone(t *testing.T) {
 	t.Parallel()
 	_, stream, _, lose := newTestHandler(t, ownServing).between(t)
 	lose()
@@ -118,9 +118,9 @@ func TestHandlerGone(t *testing.T) {
 	}
 }
 
-// TestPeerGone: where virt-api's node is gone, its streams end here, whether
+// TestStreamsEndIfAPIsNodeIsGone: where virt-api's node is gone, its streams end here, whether
 // anything is on its way to it or not. One that lives and takes nothing has time.
-func TestPeerGone(t *testing.T) {
+func TestStreamsEndIfAPIsNodeIsGone(t *testing.T) {
 	for name, test := range map[string]struct {
 		gone   bool
 		size   int // of each write, in bytes

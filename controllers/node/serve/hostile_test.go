@@ -69,10 +69,10 @@ func reset(handler http.Handler) int {
 	return answer.Code
 }
 
-// TestAnswersThatBringSockets: a launcher that has every answer bring a TCP socket
+// TestLingeringSocketsTakeOneThread: a launcher that has every answer bring a TCP socket
 // that lingers, and dials again each time, takes a thread of virt-handler's, however
 // often its users ask.
-func TestAnswersThatBringSockets(t *testing.T) {
+func TestLingeringSocketsTakeOneThread(t *testing.T) {
 	n := newSlotted(t)
 	handler := n.handler()
 	folder, netns := nodetest.Folder(t, n.slots, device), nodetest.NetNSFile(t, nodetest.PodNetwork(t))
@@ -168,9 +168,9 @@ func taskCount(t *testing.T) int {
 	return len(entries)
 }
 
-// TestCallsAreBounded: a launcher that answers nothing is not asked without end,
+// TestCallsToASilentLauncherAreBounded: a launcher that answers nothing is not asked without end,
 // and who is not heard is told so at once.
-func TestCallsAreBounded(t *testing.T) {
+func TestCallsToASilentLauncherAreBounded(t *testing.T) {
 	n := newSlotted(t)
 	handler := n.handler()
 	launcher := nodetest.Dial(t, nodetest.Folder(t, n.slots, device))

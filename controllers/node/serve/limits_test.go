@@ -19,9 +19,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestOneVMIsQuestions: a launcher that does not answer holds up questions to
+// TestSilentLauncherHoldsUpOnlyItself: a launcher that does not answer holds up questions to
 // itself, as many as may wait, and none to another.
-func TestOneVMIsQuestions(t *testing.T) {
+func TestSilentLauncherHoldsUpOnlyItself(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	second := types.NamespacedName{Namespace: "ns", Name: "other"}
 	if err := h.server.Client.(client.Client).Create(t.Context(), &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: second.Namespace, Name: second.Name, UID: "u2"},
@@ -76,9 +76,9 @@ func TestOneVMIsQuestions(t *testing.T) {
 	}
 }
 
-// TestStrangersAtTheServer: connections that show nothing keep virt-api from
+// TestStrangersKeepVirtAPIFromNothing: connections that show nothing keep virt-api from
 // nothing, and HTTP/2 is not spoken.
-func TestStrangersAtTheServer(t *testing.T) {
+func TestStrangersKeepVirtAPIFromNothing(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(h.port))
 	for range 3 * serverStrangers {

@@ -153,9 +153,9 @@ func (h *testHandler) api() *handlerapi.Client {
 
 var done = control.Message{Return: []byte("null")}
 
-// TestWhoIsLetIn: virt-api by its own CA, role and name, and nobody else; above
+// TestOnlyVirtAPIIsLetIn: virt-api by its own CA, role and name, and nobody else; above
 // all not another node's virt-handler (CVE-2025-64434).
-func TestWhoIsLetIn(t *testing.T) {
+func TestOnlyVirtAPIIsLetIn(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	for name, shown := range map[string]*tls.Certificate{
 		"nothing":                           nil,
@@ -181,9 +181,9 @@ func TestWhoIsLetIn(t *testing.T) {
 	}
 }
 
-// TestWhoIsBelieved: virt-api talks to the virt-handler of the node that it
+// TestOnlyTheNodesOwnHandlerIsBelieved: virt-api talks to the virt-handler of the node that it
 // means, and to no other.
-func TestWhoIsBelieved(t *testing.T) {
+func TestOnlyTheNodesOwnHandlerIsBelieved(t *testing.T) {
 	for name, serving := range map[string]func(h *testHandler) *tls.Certificate{
 		"another node's": func(h *testHandler) *tls.Certificate {
 			return h.forNodes.Certify(authority.HandlerServer, "n2", asServer, authority.ServerName("n2"))
@@ -209,9 +209,9 @@ func TestWhoIsBelieved(t *testing.T) {
 	}
 }
 
-// TestOperations: what virt-handler answers, and what of a launcher's words it
+// TestOperationsOfALauncher: what virt-handler answers, and what of a launcher's words it
 // passes on.
-func TestOperations(t *testing.T) {
+func TestOperationsOfALauncher(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	api := h.api()
 	check := func(what string, err error, code int, text string) {
@@ -242,9 +242,9 @@ func TestOperations(t *testing.T) {
 	check("without a launcher", api.Do(t.Context(), h.target, handlerapi.Pause, nil), http.StatusServiceUnavailable, "")
 }
 
-// TestStream: bytes go both ways, whole; the next session ends the one before;
+// TestStreamCarriesBytesBothWays: bytes go both ways, whole; the next session ends the one before;
 // what is no socket is none.
-func TestStream(t *testing.T) {
+func TestStreamCarriesBytesBothWays(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	api := h.api()
 	handOut := func() *net.UnixConn {

@@ -39,7 +39,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-func TestHello(t *testing.T) {
+func TestHelloBeginsASession(t *testing.T) {
 	n := newNode(t)
 	launcher := n.Dial(t, "vm1")
 	if got := n.set.Get(nodetest.Pod("a")); got != nil {
@@ -134,7 +134,7 @@ func TestSecondSlotOfAPodIsRefused(t *testing.T) {
 	}
 }
 
-func TestReconnectReplaces(t *testing.T) {
+func TestReconnectReplacesTheSession(t *testing.T) {
 	n, netns := newNode(t), nodetest.PodNetwork(t)
 	first := n.Greet(t, "vm1", nodetest.Hello(), netns)
 	old := n.set.Get(nodetest.Pod("a"))
@@ -155,7 +155,7 @@ func TestReconnectReplaces(t *testing.T) {
 	}
 }
 
-func TestSessionCall(t *testing.T) {
+func TestSessionCallsItsLauncher(t *testing.T) {
 	n := newNode(t)
 	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 	s := n.set.Get(nodetest.Pod("a"))
@@ -183,9 +183,9 @@ func TestSessionCall(t *testing.T) {
 }
 
 // Close must end what is connected, and let nothing in afterwards.
-// TestSilentLauncher: one that does not answer is asked once, is silent after a
+// TestSilentLauncherIsAskedOnce: one that does not answer is asked once, is silent after a
 // while, and until it does answer.
-func TestSilentLauncher(t *testing.T) {
+func TestSilentLauncherIsAskedOnce(t *testing.T) {
 	n := newNode(t)
 	n.set.interval, n.set.patience = 50*time.Millisecond, 200*time.Millisecond
 	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
@@ -227,8 +227,8 @@ func TestSilentLauncher(t *testing.T) {
 	awaitGone(t, n.set)
 }
 
-// TestImplausibleState: a state that would take much memory is not kept.
-func TestImplausibleState(t *testing.T) {
+// TestImplausibleStateIsNotKept: a state that would take much memory is not kept.
+func TestImplausibleStateIsNotKept(t *testing.T) {
 	n := newNode(t)
 	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 	machine := &qemuargs.Machine{Disks: make([]qemuargs.Disk, maxDevices+1)}
@@ -289,8 +289,8 @@ func TestAgentFlood(t *testing.T) {
 	}
 }
 
-// TestAgentInterval: what came within the interval is told of after it.
-func TestAgentInterval(t *testing.T) {
+// TestAgentReportIsToldAfterTheInterval: what came within the interval is told of after it.
+func TestAgentReportIsToldAfterTheInterval(t *testing.T) {
 	n := newNode(t)
 	n.set.agentInterval = time.Millisecond
 	launcher := n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
@@ -303,8 +303,8 @@ func TestAgentInterval(t *testing.T) {
 	}
 }
 
-// TestTooManyJobs: no launcher has more than it may list.
-func TestTooManyJobs(t *testing.T) {
+// TestJobsOfALauncherAreBounded: no launcher has more than it may list.
+func TestJobsOfALauncherAreBounded(t *testing.T) {
 	for n, want := range map[int]bool{control.MaxJobs: true, control.MaxJobs + 1: false} {
 		if got := Plausible(control.StateReport{State: control.StateRunning, Jobs: make([]control.Job, n)}); got != want {
 			t.Errorf("a state with %d jobs: plausible %t", n, got)
@@ -364,8 +364,8 @@ func TestHelloWithOthersNetNS(t *testing.T) {
 	n.Greet(t, "vm1", nodetest.Hello(), nodetest.PodNetwork(t))
 }
 
-// TestPlausibleCPU: a Machine has no more CPU features than any VM has.
-func TestPlausibleCPU(t *testing.T) {
+// TestMachineWithTooManyCPUFeatures: a Machine has no more CPU features than any VM has.
+func TestMachineWithTooManyCPUFeatures(t *testing.T) {
 	for n, want := range map[int]bool{maxDevices: true, maxDevices + 1: false} {
 		for name, cpu := range map[string]qemuargs.CPU{"flags": {Flags: make([]string, n)}, "required features": {Required: make([]string, n)}} {
 			if got := Plausible(control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{CPU: cpu}}); got != want {

@@ -38,7 +38,7 @@ func (l *lists) next(t *testing.T) int {
 	}
 }
 
-func TestSlotsFollow(t *testing.T) {
+func TestSlotsFollowTheAccelerator(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stream := &lists{ctx: ctx, sent: make(chan int)}
 	p := &Plugin{Chooser: accelerator.New(kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"}), Log: logr.Discard()}

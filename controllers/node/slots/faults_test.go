@@ -10,8 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 )
 
-// TestFaults: every node advertises the right to userfaultfd, and gives the device where it has one.
-func TestFaults(t *testing.T) {
+// TestEachNodeAdvertisesUserfaultfd: every node advertises the right to userfaultfd, and gives the device where it has one.
+func TestEachNodeAdvertisesUserfaultfd(t *testing.T) {
 	for device, want := range map[string]int{"": 0, "/run/kubeqemu/dev/userfaultfd": 1} {
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := &lists{ctx: ctx, sent: make(chan int, 1)}

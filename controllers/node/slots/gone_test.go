@@ -110,7 +110,7 @@ func TestRefusedDialsAskLittle(t *testing.T) {
 }
 
 // The pod that is listed again has its slot again.
-func TestSessionComesBack(t *testing.T) {
+func TestPodListedAgainHasItsSessionAgain(t *testing.T) {
 	o := newOutlived(t)
 	o.pods.Lists(nil, true)
 	o.collects(time.Second, false)
@@ -132,7 +132,7 @@ func TestSessionComesBack(t *testing.T) {
 }
 
 // Who does not know the pod says nothing of it.
-func TestSessionStays(t *testing.T) {
+func TestSessionStaysIfThePodIsUnknown(t *testing.T) {
 	tests := map[string]func(o *outlived){
 		"alone":    func(o *outlived) { o.pods.Lists(nil, false) },
 		"silent":   func(o *outlived) { o.pods.Says(nil, errors.New("down")) },

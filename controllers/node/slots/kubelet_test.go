@@ -31,7 +31,7 @@ func (l *lister) List(context.Context, *podresources.ListPodResourcesRequest) (*
 }
 
 // A kubelet that does not list the asker has not read its pods.
-func TestDevices(t *testing.T) {
+func TestKubeletMustListTheAsker(t *testing.T) {
 	slot := func(id string) []*podresources.ContainerResources {
 		return []*podresources.ContainerResources{{Devices: []*podresources.ContainerDevices{{ResourceName: string(vmi.SlotResource), DeviceIds: []string{id}}}}}
 	}
@@ -69,8 +69,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestOwnCPUs: only with the policy static are there CPUs to give away.
-func TestOwnCPUs(t *testing.T) {
+// TestOnlyPolicyStaticGivesCPUsAway: only with the policy static are there CPUs to give away.
+func TestOnlyPolicyStaticGivesCPUsAway(t *testing.T) {
 	for want, cpus := range map[bool][]int64{false: nil, true: {1, 2}} {
 		socket := filepath.Join(t.TempDir(), "s")
 		listener, err := net.Listen("unix", socket)
@@ -92,8 +92,8 @@ func TestOwnCPUs(t *testing.T) {
 	}
 }
 
-// TestCPUs: the CPUs are those of the pod's container with the slot, and of no other.
-func TestCPUs(t *testing.T) {
+// TestCPUsAreThoseOfTheSlotsContainer: the CPUs are those of the pod's container with the slot, and of no other.
+func TestCPUsAreThoseOfTheSlotsContainer(t *testing.T) {
 	container := func(resource, id string, cpus ...int64) *podresources.ContainerResources {
 		return &podresources.ContainerResources{CpuIds: cpus, Devices: []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id}}}}
 	}

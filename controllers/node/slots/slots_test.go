@@ -162,7 +162,7 @@ func TestSlotKeepsItsPod(t *testing.T) {
 	}
 }
 
-func TestSlotFolder(t *testing.T) {
+func TestSlotFolderIsNewEachTime(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := openSlots(t, dir, nodetest.NewKubelet(nil))
 	folder := nodetest.Folder(t, s, "vm1")
@@ -257,7 +257,7 @@ func names(t *testing.T, dir string) []string {
 	return names
 }
 
-func TestCollect(t *testing.T) {
+func TestSlotsOfGonePodsAreCollected(t *testing.T) {
 	tests := []struct {
 		name    string
 		pod     string        // learned before
@@ -302,7 +302,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-func TestPrefer(t *testing.T) {
+func TestLongestFreeSlotIsPreferred(t *testing.T) {
 	s, _ := openSlots(t, t.TempDir(), nodetest.NewKubelet(nil))
 	for _, device := range []string{"vm3", "vm1"} { // in this order both are freed below
 		nodetest.Folder(t, s, device)

@@ -53,8 +53,8 @@ func blocks(t *testing.T, path string) int64 {
 	return s.Blocks * 512
 }
 
-// TestCopyFile: a file has the content, then zeros up to its size, and holes for zeros.
-func TestCopyFile(t *testing.T) {
+// TestCopyHasZerosAndHoles: a file has the content, then zeros up to its size, and holes for zeros.
+func TestCopyHasZerosAndHoles(t *testing.T) {
 	t.Parallel()
 	const size = 20 * mib
 	want := content(10*mib + 77)
@@ -86,8 +86,8 @@ func TestCopyFile(t *testing.T) {
 	}
 }
 
-// TestCopyFails: why copying ended.
-func TestCopyFails(t *testing.T) {
+// TestWhyCopyingEnded: why copying ended.
+func TestWhyCopyingEnded(t *testing.T) {
 	t.Parallel()
 	fault := errors.New("the fault")
 	ended, cancel := context.WithCancel(context.Background())
@@ -112,8 +112,8 @@ func TestCopyFails(t *testing.T) {
 	}
 }
 
-// TestPreallocate: the file has no holes, whether it is filled or not.
-func TestPreallocate(t *testing.T) {
+// TestPreallocatedFileHasNoHoles: the file has no holes, whether it is filled or not.
+func TestPreallocatedFileHasNoHoles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "disk.img")
 	d := open(t, path, false, 8*mib, true)
@@ -178,8 +178,8 @@ func loopDevice(t *testing.T, size int64) (device, file string) {
 	return device, file
 }
 
-// TestDevice: zeros are written to a device, for it has other content, and what is behind the image stays.
-func TestDevice(t *testing.T) {
+// TestZerosAreWrittenToADevice: zeros are written to a device, for it has other content, and what is behind the image stays.
+func TestZerosAreWrittenToADevice(t *testing.T) {
 	t.Parallel()
 	device, file := loopDevice(t, 16*mib)
 	want := content(9*mib + 512)
@@ -207,8 +207,8 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestFull: a claim without room gives an error with the sizes.
-func TestFull(t *testing.T) {
+// TestFullClaimIsAnErrorWithSizes: a claim without room gives an error with the sizes.
+func TestFullClaimIsAnErrorWithSizes(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	if err := unix.Mount("none", folder, "tmpfs", 0, "size=4m"); err != nil {
@@ -233,8 +233,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestStates: a state is what was saved, or nothing where it cannot be read.
-func TestStates(t *testing.T) {
+// TestSavedStateIsReadBack: a state is what was saved, or nothing where it cannot be read.
+func TestSavedStateIsReadBack(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	s := States{Path: filepath.Join(folder, "disk.img"+StateSuffix)}
@@ -274,8 +274,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestOne: a disk is one importer's at a time.
-func TestOne(t *testing.T) {
+// TestDiskIsOneImportersAtATime: a disk is one importer's at a time.
+func TestDiskIsOneImportersAtATime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.img")
 	first, err := Open(path, false, 1<<20, false)
 	if err != nil {

@@ -138,8 +138,8 @@ func waitFor(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestClaim: a claim's disk is copied byte by byte, whatever it looks like.
-func TestClaim(t *testing.T) {
+// TestClaimIsCopiedByteByByte: a claim's disk is copied byte by byte, whatever it looks like.
+func TestClaimIsCopiedByteByByte(t *testing.T) {
 	t.Parallel()
 	raw := makeSample(t, "raw")
 	qcow2 := bytes.Clone(raw.raw)
@@ -309,8 +309,8 @@ func lying(text string) http.HandlerFunc {
 	}
 }
 
-// TestClaimHoles: what is in holes does not cross the network.
-func TestClaimHoles(t *testing.T) {
+// TestHolesOfAClaimAreNotSent: what is in holes does not cross the network.
+func TestHolesOfAClaimAreNotSent(t *testing.T) {
 	t.Parallel()
 	c, pair := claimConfig(t)
 	s := newSource(t, nil)
@@ -342,9 +342,9 @@ func TestClaimHoles(t *testing.T) {
 	}
 }
 
-// TestClaimDevice: a device is copied. Another process cannot tell whether it is still the same, so the copy
+// TestCopyToADeviceBeginsAnew: a device is copied. Another process cannot tell whether it is still the same, so the copy
 // begins anew.
-func TestClaimDevice(t *testing.T) {
+func TestCopyToADeviceBeginsAnew(t *testing.T) {
 	t.Parallel()
 	c, pair := claimConfig(t)
 	c.Remote.Patience = 20 * time.Second
@@ -378,8 +378,8 @@ func TestClaimDevice(t *testing.T) {
 	}
 }
 
-// TestClaimChanges: a disk that is written to while it is copied is copied anew.
-func TestClaimChanges(t *testing.T) {
+// TestChangedClaimIsCopiedAnew: a disk that is written to while it is copied is copied anew.
+func TestChangedClaimIsCopiedAnew(t *testing.T) {
 	t.Parallel()
 	c, pair := claimConfig(t)
 	content := rawContent()
@@ -415,9 +415,9 @@ func TestClaimChanges(t *testing.T) {
 	}
 }
 
-// TestClaimServedAnew: the process that serves is killed, and another with another key takes its place,
+// TestCopyGoesOnWithANewServer: the process that serves is killed, and another with another key takes its place,
 // again and again.
-func TestClaimServedAnew(t *testing.T) {
+func TestCopyGoesOnWithANewServer(t *testing.T) {
 	t.Parallel()
 	c, pair := claimConfig(t)
 	c.Remote.Patience = 20 * time.Second
@@ -453,9 +453,9 @@ func TestClaimServedAnew(t *testing.T) {
 	}
 }
 
-// TestClaimKilled: the process that copies is killed at ten points, and the next has another key. It goes on
+// TestKilledCopyOfAClaimGoesOn: the process that copies is killed at ten points, and the next has another key. It goes on
 // where the disk was, and the percentage does not fall.
-func TestClaimKilled(t *testing.T) {
+func TestKilledCopyOfAClaimGoesOn(t *testing.T) {
 	t.Parallel()
 	c, pair := claimConfig(t)
 	content := rawContent()

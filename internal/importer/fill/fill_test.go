@@ -140,9 +140,9 @@ func filled(t *testing.T, c Config, s sample) {
 	}
 }
 
-// TestFormats: each format gives the disk that qemu-img makes of it, and is read once, or twice with
+// TestEachFormatGivesTheDiskOfQEMUImg: each format gives the disk that qemu-img makes of it, and is read once, or twice with
 // a checksum.
-func TestFormats(t *testing.T) {
+func TestEachFormatGivesTheDiskOfQEMUImg(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{
 		"raw", "gzip", "xz", "zstd", "qcow2", "qcow2 -c", "qcow2 -o compat=0.10", "qcow2 -o cluster_size=2M", "vmdk", "vmdk -o subformat=streamOptimized", "vhdx", "vdi",
@@ -191,9 +191,9 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestImage: a container disk gives the disk that qemu-img makes of it, in a second process too. What is
+// TestContainerDiskGivesTheDiskOfQEMUImg: a container disk gives the disk that qemu-img makes of it, in a second process too. What is
 // no disk is refused.
-func TestImage(t *testing.T) {
+func TestContainerDiskGivesTheDiskOfQEMUImg(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2", "vmdk"} {
 		s := makeSample(t, format)
@@ -275,9 +275,9 @@ func watch(t *testing.T, meter *Meter, last *importer.Progress) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// TestKilled: an import that is ended at ten points goes on where it was, and the percentage does not
+// TestKilledImportGoesOn: an import that is ended at ten points goes on where it was, and the percentage does not
 // fall. Where it cannot go on, it begins anew and says so. On a busy machine some kills come too late.
-func TestKilled(t *testing.T) {
+func TestKilledImportGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		format   string
@@ -330,7 +330,7 @@ func TestKilled(t *testing.T) {
 				if err == nil {
 					break
 				}
-				if errors.Is(err, disk.ErrBusy) { // as in TestClaimKilled
+				if errors.Is(err, disk.ErrBusy) { // as in TestKilledCopyOfAClaimGoesOn
 					point--
 					continue
 				}
@@ -349,8 +349,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestChanges: an import whose source changes begins anew, and the disk is the new file's.
-func TestChanges(t *testing.T) {
+// TestChangedSourceIsImportedAnew: an import whose source changes begins anew, and the disk is the new file's.
+func TestChangedSourceIsImportedAnew(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		t.Run(format, func(t *testing.T) {
@@ -404,9 +404,9 @@ func cutShort(t *testing.T, c Config) {
 	}
 }
 
-// TestWeak: an ETag that is weak, or a time that is only just over, tells no two versions apart. So another
+// TestWeakETagTellsNoVersionsApart: an ETag that is weak, or a time that is only just over, tells no two versions apart. So another
 // process begins anew.
-func TestWeak(t *testing.T) {
+func TestWeakETagTellsNoVersionsApart(t *testing.T) {
 	t.Parallel()
 	for name, behaviour := range map[string]webtest.Behaviour{
 		"weak ETag": {ETag: `W/"a"`}, "new file": {Modified: time.Now().UTC().Format(http.TimeFormat)},
@@ -430,9 +430,9 @@ func TestWeak(t *testing.T) {
 	}
 }
 
-// TestClearedLater: an import that begins anew and is killed at once leaves a state of a disk that was
+// TestKilledRestartLeavesAClearedDisk: an import that begins anew and is killed at once leaves a state of a disk that was
 // cleared, whatever the source says next.
-func TestClearedLater(t *testing.T) {
+func TestKilledRestartLeavesAClearedDisk(t *testing.T) {
 	t.Parallel()
 	s := makeSample(t, "raw")
 	server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{ETag: `"a"`, Delay: time.Millisecond})
@@ -458,8 +458,8 @@ func TestClearedLater(t *testing.T) {
 	filled(t, c, s)
 }
 
-// TestNoEnd: without a size, and without an end, a part of a raw image is not taken for the whole.
-func TestNoEnd(t *testing.T) {
+// TestPartOfARawImageIsNotTheWhole: without a size, and without an end, a part of a raw image is not taken for the whole.
+func TestPartOfARawImageIsNotTheWhole(t *testing.T) {
 	t.Parallel()
 	s := makeSample(t, "raw")
 	for _, checksum := range []string{"", sum(s.file)} {
@@ -477,8 +477,8 @@ func TestNoEnd(t *testing.T) {
 	}
 }
 
-// TestBanner: what a service says that does not speak HTTP is told to nobody.
-func TestBanner(t *testing.T) {
+// TestBannerOfAnotherServiceIsNotTold: what a service says that does not speak HTTP is told to nobody.
+func TestBannerOfAnotherServiceIsNotTold(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"-ERR the-secret\r\n", "HTTP/1.1 200 OK\r\nthe-secret\r\n\r\n"} {
 		if _, err := fillDisk(context.Background(), config(t, answering(t, text))); err == nil || strings.Contains(err.Error(), "secret") {
@@ -512,8 +512,8 @@ func answering(t *testing.T, text string) string {
 	return "http://" + listener.Addr().String() + "/image"
 }
 
-// TestChangesAgainAndAgain: a source that never stays the same is given up.
-func TestChangesAgainAndAgain(t *testing.T) {
+// TestEverChangingSourceIsGivenUp: a source that never stays the same is given up.
+func TestEverChangingSourceIsGivenUp(t *testing.T) {
 	t.Parallel()
 	content := make([]byte, 8*mib)
 	var requests atomic.Int64
@@ -533,9 +533,9 @@ func TestChangesAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestCut: an import whose connection is cut ten times and more goes on where it was. The disk is what
+// TestImportGoesOnAfterCutConnections: an import whose connection is cut ten times and more goes on where it was. The disk is what
 // qemu-img makes of the image, and the percentage does not fall.
-func TestCut(t *testing.T) {
+func TestImportGoesOnAfterCutConnections(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2", "vmdk"} {
 		for _, checksum := range []bool{false, true} {
@@ -564,8 +564,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestBreaks: a stream that breaks once begins anew, and one that breaks always is given up.
-func TestBreaks(t *testing.T) {
+// TestBrokenStreamBeginsAnew: a stream that breaks once begins anew, and one that breaks always is given up.
+func TestBrokenStreamBeginsAnew(t *testing.T) {
 	t.Parallel()
 	s := makeSample(t, "raw")
 	for _, always := range []bool{false, true} {
@@ -595,8 +595,8 @@ func TestBreaks(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be imported is refused with a reason, and the disk has nothing of it.
-func TestRefused(t *testing.T) {
+// TestBadSourceIsRefusedWithAReason: what cannot be imported is refused with a reason, and the disk has nothing of it.
+func TestBadSourceIsRefusedWithAReason(t *testing.T) {
 	t.Parallel()
 	raw, qcow2 := makeSample(t, "raw"), makeSample(t, "qcow2")
 	zstd, vmdk, stream := makeSample(t, "zstd"), makeSample(t, "vmdk"), makeSample(t, "vmdk", "-o", "subformat=streamOptimized")
@@ -685,8 +685,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestBlank: a disk of nothing.
-func TestBlank(t *testing.T) {
+// TestBlankDisk: a disk of nothing.
+func TestBlankDisk(t *testing.T) {
 	t.Parallel()
 	for _, preallocate := range []bool{false, true} {
 		config := config(t, "")
@@ -706,8 +706,8 @@ func TestBlank(t *testing.T) {
 	}
 }
 
-// TestPreallocated: the disk of an image has no holes if it may have none.
-func TestPreallocated(t *testing.T) {
+// TestPreallocatedDiskHasNoHoles: the disk of an image has no holes if it may have none.
+func TestPreallocatedDiskHasNoHoles(t *testing.T) {
 	t.Parallel()
 	s := makeSample(t, "qcow2")
 	server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{})
@@ -723,8 +723,8 @@ func TestPreallocated(t *testing.T) {
 	}
 }
 
-// TestBlock: a device is filled over what it had, also in two parts.
-func TestBlock(t *testing.T) {
+// TestDeviceIsFilledOverWhatItHad: a device is filled over what it had, also in two parts.
+func TestDeviceIsFilledOverWhatItHad(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2", "zstd"} {
 		t.Run(format, func(t *testing.T) {
@@ -783,8 +783,8 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// TestFull: a claim without room gives an error with the sizes, whoever writes.
-func TestFull(t *testing.T) {
+// TestFullClaimIsAnErrorWithSizes: a claim without room gives an error with the sizes, whoever writes.
+func TestFullClaimIsAnErrorWithSizes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		format string
@@ -815,8 +815,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestSecrets: certificates, credentials and headers come from their folders.
-func TestSecrets(t *testing.T) {
+// TestSecretsComeFromTheirFolders: certificates, credentials and headers come from their folders.
+func TestSecretsComeFromTheirFolders(t *testing.T) {
 	t.Parallel()
 	s := makeSample(t, "raw")
 	wanted := http.Header{"X-One": {"1"}, "X-Two": {"2"}, "X-Three": {"3: 3"}}
@@ -848,7 +848,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-func TestHeaders(t *testing.T) {
+func TestBadHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"x", ":x", "A B: x", "Range: x", "range: x", "Content-Length: 1", "A: x\x00y", "A: x\ry", "Ä: x"} {
 		if _, err := parseHeaders([]string{line}); err == nil {
@@ -870,8 +870,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestMeter: what is told is what was saved, as JSON.
-func TestMeter(t *testing.T) {
+// TestToldProgressIsWhatWasSaved: what is told is what was saved, as JSON.
+func TestToldProgressIsWhatWasSaved(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	meter := newMeter(began)
@@ -900,8 +900,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestTwice: a file that is too large to be compared with itself is read once, if it has a checksum.
-func TestTwice(t *testing.T) {
+// TestLargeFileWithAChecksumIsReadOnce: a file that is too large to be compared with itself is read once, if it has a checksum.
+func TestLargeFileWithAChecksumIsReadOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		ranges  bool

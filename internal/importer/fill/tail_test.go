@@ -12,9 +12,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/importer/webtest"
 )
 
-// TestTail: an image whose disk ends within a cluster is whole, and one that is cut within its last cluster
+// TestImageCutInItsLastClusterIsRefused: an image whose disk ends within a cluster is whole, and one that is cut within its last cluster
 // is refused, or has the same disk.
-func TestTail(t *testing.T) {
+func TestImageCutInItsLastClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	// Whether the file ends with the disk's last cluster, if the disk is 3 MiB.
 	for format, refused := range map[string]bool{

@@ -123,9 +123,9 @@ func (r *receiver) filledAtLast(s sample) {
 	filled(r.t, r.Config, s)
 }
 
-// TestUpload: an image of each format gives the disk that qemu-img makes of it, whether its length is known or
+// TestEachFormatCanBeUploaded: an image of each format gives the disk that qemu-img makes of it, whether its length is known or
 // it comes in chunks.
-func TestUpload(t *testing.T) {
+func TestEachFormatCanBeUploaded(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "gzip", "xz", "zstd", "qcow2", "qcow2 -c", "vmdk", "vmdk -o subformat=streamOptimized", "vhdx", "vdi"} {
 		t.Run(format, func(t *testing.T) {
@@ -159,8 +159,8 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// TestUploadTotal: the length of an upload is known while it comes.
-func TestUploadTotal(t *testing.T) {
+// TestLengthOfAnUploadIsKnown: the length of an upload is known while it comes.
+func TestLengthOfAnUploadIsKnown(t *testing.T) {
 	t.Parallel()
 	s := makeSample(t, "raw")
 	r := receive(t, nil)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCommands: qemu-img is told all of what it opens.
-func TestCommands(t *testing.T) {
+// TestQEMUImgIsToldAllThatItOpens: qemu-img is told all of what it opens.
+func TestQEMUImgIsToldAllThatItOpens(t *testing.T) {
 	t.Parallel()
 	const socket = "/tmp/nbd-1/image"
 	file := `"file":{"driver":"nbd","server":{"type":"unix","path":"/tmp/nbd-1/image"}}`

@@ -67,8 +67,8 @@ func TestDecompress(t *testing.T) {
 	}
 }
 
-// TestDecompressMemory: what would take much memory is refused.
-func TestDecompressMemory(t *testing.T) {
+// TestDecompressRefusesLargeMemory: what would take much memory is refused.
+func TestDecompressRefusesLargeMemory(t *testing.T) {
 	t.Parallel()
 	content := bytes.Repeat([]byte("x"), 1<<20)
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestDetect(t *testing.T) {
+func TestDetectFormat(t *testing.T) {
 	t.Parallel()
 	at := func(offset int, text string) string { return strings.Repeat("\x00", offset) + text }
 	for name, c := range map[string]struct {
@@ -89,8 +89,8 @@ func kinds() map[string][]string {
 	}
 }
 
-// TestCheck: what qemu-img makes is good, and cut off it is not.
-func TestCheck(t *testing.T) {
+// TestCutImageIsNotGood: what qemu-img makes is good, and cut off it is not.
+func TestCutImageIsNotGood(t *testing.T) {
 	t.Parallel()
 	for name, args := range kinds() {
 		t.Run(name, func(t *testing.T) {
@@ -122,9 +122,9 @@ func describe(p []byte, change func([]byte) []byte) []byte {
 	return p
 }
 
-// TestCheckLeftover: QEMU leaves the end of a longer description behind a shorter one. It does so in one of 256 images that it
+// TestCheckIgnoresALeftoverDescription: QEMU leaves the end of a longer description behind a shorter one. It does so in one of 256 images that it
 // converts.
-func TestCheckLeftover(t *testing.T) {
+func TestCheckIgnoresALeftoverDescription(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(sample(t, "vmdk"))
 	if err != nil {
@@ -261,8 +261,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestWhole: a file has zeros up to the end of its last sector, and nothing behind.
-func TestWhole(t *testing.T) {
+// TestWholeFileEndsWithItsLastSector: a file has zeros up to the end of its last sector, and nothing behind.
+func TestWholeFileEndsWithItsLastSector(t *testing.T) {
 	t.Parallel()
 	r, size := Header{Cluster: 4, Behind: 4}.Whole(bytes.NewReader([]byte("0123456789")), 10)
 	if size != maxFile {
@@ -298,8 +298,8 @@ var errBroken = errors.New("broken")
 
 func (broken) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
 
-// TestCheckReads: an image that cannot be read is not called unusable.
-func TestCheckReads(t *testing.T) {
+// TestUnreadableImageIsNotCalledUnusable: an image that cannot be read is not called unusable.
+func TestUnreadableImageIsNotCalledUnusable(t *testing.T) {
 	t.Parallel()
 	for _, format := range []Format{QCOW2, VMDK, VHDX, VDI} {
 		if _, err := Check(format, broken{}, 1<<30); !errors.Is(err, errBroken) || errors.Is(err, ErrUnusable) {

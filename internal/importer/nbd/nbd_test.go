@@ -51,8 +51,8 @@ func startTold(t *testing.T, source io.ReaderAt, size int64, told func(int64)) (
 
 func url(socket string) string { return "nbd+unix:///?socket=" + socket }
 
-// TestQEMU: qemu-img reads what there is, whatever the size, and cannot write.
-func TestQEMU(t *testing.T) {
+// TestQEMUImgReadsAndCannotWrite: qemu-img reads what there is, whatever the size, and cannot write.
+func TestQEMUImgReadsAndCannotWrite(t *testing.T) {
 	t.Parallel()
 	content := random(5<<20 + 512)
 	var told atomic.Int64
@@ -79,8 +79,8 @@ type failing struct{ err error }
 
 func (f failing) ReadAt([]byte, int64) (int, error) { return 0, f.err }
 
-// TestSourceFails: the client is told of an error, and the server keeps the first.
-func TestSourceFails(t *testing.T) {
+// TestClientIsToldOfASourceError: the client is told of an error, and the server keeps the first.
+func TestClientIsToldOfASourceError(t *testing.T) {
 	t.Parallel()
 	fault := errors.New("the fault")
 	server, socket := start(t, failing{fault}, 1<<20)
@@ -145,8 +145,8 @@ func (c *client) ended() bool {
 	return n == 0 && err != nil
 }
 
-// TestOptions: what the handshake answers.
-func TestOptions(t *testing.T) {
+// TestAnswersInTheHandshake: what the handshake answers.
+func TestAnswersInTheHandshake(t *testing.T) {
 	t.Parallel()
 	_, socket := start(t, bytes.NewReader(random(1<<20)), 1<<20)
 	export := func(name string, requests uint16, rest ...byte) []byte {
@@ -201,8 +201,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRequests: what is answered after the handshake.
-func TestRequests(t *testing.T) {
+// TestAnswersAfterTheHandshake: what is answered after the handshake.
+func TestAnswersAfterTheHandshake(t *testing.T) {
 	t.Parallel()
 	content := random(3 << 20)
 	_, socket := start(t, bytes.NewReader(content), int64(len(content)))
@@ -261,8 +261,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestConnections: a connection that there is no memory for waits until another ends.
-func TestConnections(t *testing.T) {
+// TestConnectionWaitsForMemory: a connection that there is no memory for waits until another ends.
+func TestConnectionWaitsForMemory(t *testing.T) {
 	t.Parallel()
 	_, socket := start(t, bytes.NewReader(random(1<<20)), 1<<20)
 	var clients []*client

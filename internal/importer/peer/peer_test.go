@@ -57,8 +57,8 @@ func greet(t *testing.T, p *Pair) (address string) {
 	return listener.Addr().String()
 }
 
-// TestTell: what is no peer is refused, and the same peer again changes nothing.
-func TestTell(t *testing.T) {
+// TestTellRefusesWhatIsNoPeer: what is no peer is refused, and the same peer again changes nothing.
+func TestTellRefusesWhatIsNoPeer(t *testing.T) {
 	t.Parallel()
 	good := pair(t, false).Identity().Certificate
 	block, _ := pem.Decode([]byte(good))
@@ -102,8 +102,8 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestHandle: what virt-controller asks and tells.
-func TestHandle(t *testing.T) {
+// TestControllersQuestionsAreAnswered: what virt-controller asks and tells.
+func TestControllersQuestionsAreAnswered(t *testing.T) {
 	t.Parallel()
 	p, other := pair(t, false), pair(t, true)
 	mux := http.NewServeMux()
@@ -141,8 +141,8 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// TestDial: each side talks to the other alone, and to nobody before it is told.
-func TestDial(t *testing.T) {
+// TestPeersTalkToEachOtherAlone: each side talks to the other alone, and to nobody before it is told.
+func TestPeersTalkToEachOtherAlone(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		// server and client say whether each side is told of the other, of a stranger, or of nobody.
@@ -181,8 +181,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestOlderTLS: the server wants TLS 1.3 and a certificate.
-func TestOlderTLS(t *testing.T) {
+// TestOlderTLSIsRefused: the server wants TLS 1.3 and a certificate.
+func TestOlderTLSIsRefused(t *testing.T) {
 	t.Parallel()
 	server, client := pair(t, false), pair(t, true)
 	know(t, server, client, "")
@@ -204,8 +204,8 @@ func TestOlderTLS(t *testing.T) {
 	}
 }
 
-// TestReplaced: connections to a peer end when another takes its place, and the next goes to that one.
-func TestReplaced(t *testing.T) {
+// TestReplacedPeersConnectionsEnd: connections to a peer end when another takes its place, and the next goes to that one.
+func TestReplacedPeersConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	client, first, second := pair(t, true), pair(t, false), pair(t, false)
 	know(t, first, client, "")
@@ -232,8 +232,8 @@ func TestReplaced(t *testing.T) {
 	dial()
 }
 
-// TestWait: waiting ends with its context, and when a peer is told.
-func TestWait(t *testing.T) {
+// TestWaitEndsWithContextOrAPeer: waiting ends with its context, and when a peer is told.
+func TestWaitEndsWithContextOrAPeer(t *testing.T) {
 	t.Parallel()
 	p := pair(t, false)
 	ctx, cancel := context.WithCancel(context.Background())

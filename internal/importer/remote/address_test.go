@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAddresses: which addresses a source may have.
-func TestAddresses(t *testing.T) {
+// TestWhichAddressesASourceMayHave: which addresses a source may have.
+func TestWhichAddressesASourceMayHave(t *testing.T) {
 	t.Parallel()
 	rules := Addresses{
 		Node:      []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("::ffff:192.0.2.8")},

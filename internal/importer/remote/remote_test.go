@@ -47,8 +47,8 @@ func open(t *testing.T, o Options) *File {
 	return f
 }
 
-// TestForward: what is read from the beginning to the end comes once from the server, whatever it does.
-func TestForward(t *testing.T) {
+// TestForwardReadTakesEachByteOnce: what is read from the beginning to the end comes once from the server, whatever it does.
+func TestForwardReadTakesEachByteOnce(t *testing.T) {
 	t.Parallel()
 	content := random(40<<20 + 12345)
 	for name, c := range map[string]struct {
@@ -85,8 +85,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestJumps: reading here and there, by several readers, gives what is there.
-func TestJumps(t *testing.T) {
+// TestReadingHereAndThere: reading here and there, by several readers, gives what is there.
+func TestReadingHereAndThere(t *testing.T) {
 	t.Parallel()
 	content := random(20<<20 + 1)
 	server := webtest.Start(t, bytes.NewReader(content), int64(len(content)), webtest.Behaviour{Modified: "Mon, 01 Jan 2024 00:00:00 GMT"})
@@ -115,8 +115,8 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// TestChanged: another file in the place of the first is noticed.
-func TestChanged(t *testing.T) {
+// TestChangedFileIsNoticed: another file in the place of the first is noticed.
+func TestChangedFileIsNoticed(t *testing.T) {
 	t.Parallel()
 	content := random(20 << 20)
 	other := bytes.Clone(content)
@@ -148,9 +148,9 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestHostile: servers that do not keep to what they say are refused, soon, and with a reason that has
+// TestHostileServersAreRefused: servers that do not keep to what they say are refused, soon, and with a reason that has
 // nothing of their answers.
-func TestHostile(t *testing.T) {
+func TestHostileServersAreRefused(t *testing.T) {
 	t.Parallel()
 	const size = 8 << 20
 	content := random(size)
@@ -231,8 +231,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestStreamBreaks: a stream that ends before its size says so.
-func TestStreamBreaks(t *testing.T) {
+// TestStreamThatEndsEarlySaysSo: a stream that ends before its size says so.
+func TestStreamThatEndsEarlySaysSo(t *testing.T) {
 	t.Parallel()
 	content := random(3 << 20)
 	server := webtest.Start(t, bytes.NewReader(content), int64(len(content)), webtest.Behaviour{NoRanges: true, CutAfter: 2 << 20})
@@ -243,8 +243,8 @@ func TestStreamBreaks(t *testing.T) {
 	}
 }
 
-// TestSilence: a server that gives nothing counts as broken and is asked again; a slow one is not.
-func TestSilence(t *testing.T) {
+// TestSilentServerIsAskedAgain: a server that gives nothing counts as broken and is asked again; a slow one is not.
+func TestSilentServerIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	content := random(2 << 20)
 	silent := make(chan struct{})
@@ -278,8 +278,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestEnds: the end of the context ends all reading.
-func TestEnds(t *testing.T) {
+// TestReadingEndsWithTheContext: the end of the context ends all reading.
+func TestReadingEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	content := random(4 << 20)
 	server := webtest.Start(t, bytes.NewReader(content), int64(len(content)), webtest.Behaviour{})
@@ -296,8 +296,8 @@ func TestEnds(t *testing.T) {
 	f.Close()
 }
 
-// TestRedirects: a redirect leads to where a source may be, and takes no secrets to another host.
-func TestRedirects(t *testing.T) {
+// TestRedirectTakesNoSecretsElsewhere: a redirect leads to where a source may be, and takes no secrets to another host.
+func TestRedirectTakesNoSecretsElsewhere(t *testing.T) {
 	t.Parallel()
 	content := random(3 << 20)
 	target := webtest.Start(t, bytes.NewReader(content), int64(len(content)), webtest.Behaviour{ETag: `"1"`})
@@ -366,9 +366,9 @@ func TestRedirects(t *testing.T) {
 	leaked.Range(func(name, _ any) bool { t.Errorf("%s went to another host", name); return true })
 }
 
-// TestSettled: after a redirect the URL that answered is asked, and the first one again when that
+// TestRedirectedURLIsKeptUntilRefused: after a redirect the URL that answered is asked, and the first one again when that
 // refuses.
-func TestSettled(t *testing.T) {
+func TestRedirectedURLIsKeptUntilRefused(t *testing.T) {
 	t.Parallel()
 	content := random(40 << 20)
 	b := webtest.Behaviour{ETag: `"1"`}
@@ -393,8 +393,8 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestSecrets: credentials and headers are sent, and a server with TLS is believed for its authority.
-func TestSecrets(t *testing.T) {
+// TestCredentialsAndHeadersAreSent: credentials and headers are sent, and a server with TLS is believed for its authority.
+func TestCredentialsAndHeadersAreSent(t *testing.T) {
 	t.Parallel()
 	content := random(1 << 20)
 	wanted := http.Header{"X-Token": {"secret"}}
@@ -435,7 +435,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-func TestLocation(t *testing.T) {
+func TestLocationHasNoSecrets(t *testing.T) {
 	t.Parallel()
 	for from, want := range map[string]string{
 		"https://user:password@host:8443/a%20b/c.qcow2?token=x#y": "https://host:8443/a%20b/c.qcow2",
@@ -456,8 +456,8 @@ func TestLocation(t *testing.T) {
 	}
 }
 
-// TestManyBlocks: a file without bounds takes no memory without bounds, and each block of it can be read.
-func TestManyBlocks(t *testing.T) {
+// TestFileWithoutBoundsTakesBoundedMemory: a file without bounds takes no memory without bounds, and each block of it can be read.
+func TestFileWithoutBoundsTakesBoundedMemory(t *testing.T) {
 	t.Parallel()
 	const size = 64<<40 + 5
 	c := &cache{}

@@ -120,8 +120,8 @@ func (f *fixture) ask(c *http.Client, method string, headers ...string) (*http.R
 	return response, body, err
 }
 
-// TestDisk: the peer gets the disk, or the range that it asks for, with a strong ETag.
-func TestDisk(t *testing.T) {
+// TestPeerGetsTheDiskWithAnETag: the peer gets the disk, or the range that it asks for, with a strong ETag.
+func TestPeerGetsTheDiskWithAnETag(t *testing.T) {
 	t.Parallel()
 	f := start(t, true)
 	c := client(f.peer)
@@ -163,8 +163,8 @@ func TestDisk(t *testing.T) {
 	}
 }
 
-// TestChanges: a disk that is written to has another ETag, and an answer that is under way ends.
-func TestChanges(t *testing.T) {
+// TestChangedDiskHasAnotherETag: a disk that is written to has another ETag, and an answer that is under way ends.
+func TestChangedDiskHasAnotherETag(t *testing.T) {
 	t.Parallel()
 	f := start(t, true)
 	before, err := f.disk.version()
@@ -204,8 +204,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestOpen: what is no disk is refused.
-func TestOpen(t *testing.T) {
+// TestWhatIsNoDiskIsRefused: what is no disk is refused.
+func TestWhatIsNoDiskIsRefused(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	file, link, fifo := filepath.Join(folder, "file"), filepath.Join(folder, "link"), filepath.Join(folder, "fifo")
@@ -239,8 +239,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestStrangers: nobody but the peer gets an answer, and nobody at all before the peer is told.
-func TestStrangers(t *testing.T) {
+// TestStrangersGetNoAnswer: nobody but the peer gets an answer, and nobody at all before the peer is told.
+func TestStrangersGetNoAnswer(t *testing.T) {
 	t.Parallel()
 	f := start(t, false)
 	if response, _, err := f.ask(client(f.peer), "GET"); err == nil {
@@ -274,8 +274,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestSilent: strangers who connect and say nothing do not keep the peer out, however many they are.
-func TestSilent(t *testing.T) {
+// TestSilentStrangersDoNotKeepThePeerOut: strangers who connect and say nothing do not keep the peer out, however many they are.
+func TestSilentStrangersDoNotKeepThePeerOut(t *testing.T) {
 	t.Parallel()
 	f := start(t, true)
 	for i := range 5 * maxStrangers {
@@ -293,8 +293,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestManyPeers: a peer has no more than maxPeers connections. The oldest end.
-func TestManyPeers(t *testing.T) {
+// TestConnectionsOfAPeerAreBounded: a peer has no more than maxPeers connections. The oldest end.
+func TestConnectionsOfAPeerAreBounded(t *testing.T) {
 	t.Parallel()
 	f := start(t, true)
 	var conns []net.Conn
@@ -332,8 +332,8 @@ func head(conn net.Conn) error {
 	return nil
 }
 
-// TestAnotherPeer: another peer takes the place of the first, whose connections get nothing more.
-func TestAnotherPeer(t *testing.T) {
+// TestAnotherPeerTakesTheFirstOnesPlace: another peer takes the place of the first, whose connections get nothing more.
+func TestAnotherPeerTakesTheFirstOnesPlace(t *testing.T) {
 	t.Parallel()
 	f := start(t, true)
 	conn, err := f.peer.Dial(context.Background())
@@ -381,8 +381,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestData: holes of a MiB and more are told, smaller ones are not.
-func TestData(t *testing.T) {
+// TestLargeHolesAreTold: holes of a MiB and more are told, smaller ones are not.
+func TestLargeHolesAreTold(t *testing.T) {
 	t.Parallel()
 	f := start(t, true)
 	const size = 64 * mib
@@ -445,8 +445,8 @@ func (f *fixture) data(from string) (text []byte, tag string, status int) {
 	return text, response.Header.Get("ETag"), response.StatusCode
 }
 
-// TestAlone: a device is served as long as virt-controller asks for the identity.
-func TestAlone(t *testing.T) {
+// TestDeviceIsServedWhileItIsAskedFor: a device is served as long as virt-controller asks for the identity.
+func TestDeviceIsServedWhileItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "disk.img")
 	if err := os.WriteFile(path, random(mib), 0o600); err != nil {

@@ -18,9 +18,9 @@ func (k keychain) Resolve(authn.Resource) (authn.Authenticator, error) {
 	return authn.Anonymous, <-k
 }
 
-// TestCredentialHelper: the wait for a credential helper ends with its answer, with the context,
+// TestWaitForCredentialHelperEnds: the wait for a credential helper ends with its answer, with the context,
 // or after five minutes.
-func TestCredentialHelper(t *testing.T) {
+func TestWaitForCredentialHelperEnds(t *testing.T) {
 	registry, err := name.NewRegistry("registry.example")
 	if err != nil {
 		t.Fatal(err)

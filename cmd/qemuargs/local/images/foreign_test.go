@@ -27,8 +27,8 @@ func checkShown(t *testing.T, err error, want string) {
 	}
 }
 
-// TestForeign: a message has no character that a terminal obeys, and has an end.
-func TestForeign(t *testing.T) {
+// TestMessagesAreMadePrintable: a message has no character that a terminal obeys, and has an end.
+func TestMessagesAreMadePrintable(t *testing.T) {
 	cause := errors.New("é \"a\\b\" \x1b[2J\n\u202e\xff")
 	if got, want := (foreign{cause}).Error(), `é "a\b" \x1b[2J\n\u202e\xff`; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -41,8 +41,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestForeignNames: the name of an image's file reaches the terminal as a text.
-func TestForeignNames(t *testing.T) {
+// TestFileNamesAreMadePrintable: the name of an image's file reaches the terminal as a text.
+func TestFileNamesAreMadePrintable(t *testing.T) {
 	dir := t.TempDir()
 	const evil = "\x1b[2J\n\u202e"
 	long := evil + strings.Repeat("x", 240)
@@ -69,8 +69,8 @@ func TestForeignNames(t *testing.T) {
 	checkShown(t, err, `no file "\x1b[2J\n\u202e"`)
 }
 
-// TestForeignRegistry: what a registry says of its failure reaches the terminal as a text.
-func TestForeignRegistry(t *testing.T) {
+// TestRegistryErrorsAreMadePrintable: what a registry says of its failure reaches the terminal as a text.
+func TestRegistryErrorsAreMadePrintable(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v2/" {

@@ -132,8 +132,8 @@ func unpacked(t testing.TB, layers ...[]byte) (map[string]string, error) {
 	return tree(t, folder), nil
 }
 
-// TestLayers: layers lie over each other, with what they hide, and lead nowhere out.
-func TestLayers(t *testing.T) {
+// TestLayersHideAndLeadNowhereOut: layers lie over each other, with what they hide, and lead nowhere out.
+func TestLayersHideAndLeadNowhereOut(t *testing.T) {
 	base := layerOf(t, entry{name: "disk/"}, entry{name: "./disk/old.img", content: "old"}, entry{name: "/disk/keep.img", content: "keep"}, entry{name: "boot/vmlinuz", content: "k"})
 	for name, c := range map[string]struct {
 		upper []entry
@@ -184,8 +184,8 @@ func TestHostileLayers(t *testing.T) {
 	}
 }
 
-// TestLimits: an image is not unpacked without end.
-func TestLimits(t *testing.T) {
+// TestUnpackingIsBounded: an image is not unpacked without end.
+func TestUnpackingIsBounded(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -211,8 +211,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestSparse: zeros take no room.
-func TestSparse(t *testing.T) {
+// TestZerosTakeNoRoom: zeros take no room.
+func TestZerosTakeNoRoom(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 	if err != nil {
 		t.Fatal(err)
@@ -228,8 +228,8 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// TestOpen: each form in which a user may have an image.
-func TestOpen(t *testing.T) {
+// TestEachFormOfAnImageOpens: each form in which a user may have an image.
+func TestEachFormOfAnImageOpens(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	one := imageOf(t, layerOf(t, entry{name: "disk/one.img", content: "one"}))
@@ -330,8 +330,8 @@ func (c *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.Handler.ServeHTTP(w, r)
 }
 
-// TestPull: a registry is asked as the policy says, for each image once, by however many.
-func TestPull(t *testing.T) {
+// TestPullFollowsThePolicy: a registry is asked as the policy says, for each image once, by however many.
+func TestPullFollowsThePolicy(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	counts := &counting{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
 	server := httptest.NewServer(counts)
@@ -382,8 +382,8 @@ func TestPull(t *testing.T) {
 	pull(IfNotPresent, "", 0, 1)
 }
 
-// TestOneUnpacks: many that want an image at the same time unpack it once.
-func TestOneUnpacks(t *testing.T) {
+// TestConcurrentUsersUnpackOnce: many that want an image at the same time unpack it once.
+func TestConcurrentUsersUnpackOnce(t *testing.T) {
 	image, err := contentOf(imageOf(t, layerOf(t, entry{name: "disk/one.img", content: strings.Repeat("x", 1<<20)})))
 	if err != nil {
 		t.Fatal(err)
@@ -406,8 +406,8 @@ func TestOneUnpacks(t *testing.T) {
 	}
 }
 
-// TestLockEnds: the wait for another process ends with the context.
-func TestLockEnds(t *testing.T) {
+// TestWaitForALockEndsWithTheContext: the wait for another process ends with the context.
+func TestWaitForALockEndsWithTheContext(t *testing.T) {
 	c := &Cache{}
 	path := filepath.Join(t.TempDir(), "lock")
 	unlock, err := c.lock(t.Context(), path, "unpack x")
@@ -427,8 +427,8 @@ func TestLockEnds(t *testing.T) {
 	}
 }
 
-// TestEncrypted: only this machine is spoken to without TLS.
-func TestEncrypted(t *testing.T) {
+// TestOnlyThisMachineIsAskedWithoutTLS: only this machine is spoken to without TLS.
+func TestOnlyThisMachineIsAskedWithoutTLS(t *testing.T) {
 	asked := ""
 	e := encrypted{roundTrip(func(r *http.Request) (*http.Response, error) { asked = r.URL.Host; return nil, errors.New("asked") })}
 	for url, want := range map[string]bool{"http://localhost:5000/v2/": true, "http://127.0.0.1/v2/": true, "http://[::1]:5000/v2/": true,

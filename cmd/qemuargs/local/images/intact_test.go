@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// TestDamage: an image that was damaged in the cache is unpacked again with Always. The other
+// TestDamagedImageIsUnpackedAgain: an image that was damaged in the cache is unpacked again with Always. The other
 // policies name the folder to delete if a file is gone or has another size.
-func TestDamage(t *testing.T) {
+func TestDamagedImageIsUnpackedAgain(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -72,8 +72,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestDeleteAsTold: an image whose folder was deleted is fetched again.
-func TestDeleteAsTold(t *testing.T) {
+// TestDeletedImageIsFetchedAgain: an image whose folder was deleted is fetched again.
+func TestDeletedImageIsFetchedAgain(t *testing.T) {
 	image, err := contentOf(imageOf(t, layerOf(t, entry{name: "disk/one.img", content: "one"})))
 	if err != nil {
 		t.Fatal(err)

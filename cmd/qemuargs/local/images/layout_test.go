@@ -36,17 +36,17 @@ func indexes(t *testing.T, levels, times int) string {
 	return folder
 }
 
-// TestManyIndexes: a small layout whose indexes list each other many times is refused soon.
+// TestIndexesThatListEachOtherAreRefused: a small layout whose indexes list each other many times is refused soon.
 // Without the bound this test reads a million files.
-func TestManyIndexes(t *testing.T) {
+func TestIndexesThatListEachOtherAreRefused(t *testing.T) {
 	cache := &Cache{Folder: t.TempDir()}
 	if _, err := cache.Open(t.Context(), "some/name", indexes(t, 3, 100)); !errors.Is(err, errManyManifests) {
 		t.Errorf("opened: %v", err)
 	}
 }
 
-// TestIndexesHearTheEnd: the walk through a layout's indexes ends with the context.
-func TestIndexesHearTheEnd(t *testing.T) {
+// TestWalkThroughIndexesEndsWithTheContext: the walk through a layout's indexes ends with the context.
+func TestWalkThroughIndexesEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := (&Cache{Folder: t.TempDir()}).Open(ctx, "some/name", indexes(t, 1, 1)); !errors.Is(err, context.Canceled) {

@@ -34,8 +34,8 @@ func (c *claimed) RawConfigFile() ([]byte, error) {
 	return c.Image.RawConfigFile()
 }
 
-// TestLargeConfiguration: a configuration that the manifest says is large is not read.
-func TestLargeConfiguration(t *testing.T) {
+// TestLargeConfigurationIsNotRead: a configuration that the manifest says is large is not read.
+func TestLargeConfigurationIsNotRead(t *testing.T) {
 	for size, want := range map[int64]bool{maxManifest: true, maxManifest + 1: false, 1 << 40: false, -1: false} {
 		image := &claimed{Image: imageOf(t, layerOf(t)), size: size}
 		_, err := contentOf(image)
@@ -62,9 +62,9 @@ func (s *slow) Read(p []byte) (int, error) {
 
 func (*slow) Close() error { return nil }
 
-// TestStall: the wait for a registry that sends nothing ends. The time that the reader takes
+// TestSilentRegistryIsGivenUp: the wait for a registry that sends nothing ends. The time that the reader takes
 // between two reads, for the disk, does not count.
-func TestStall(t *testing.T) {
+func TestSilentRegistryIsGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		registry, disk time.Duration
 		want           string
@@ -102,8 +102,8 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestStalledAnswer: a registry that takes a request and does not answer is given up.
-func TestStalledAnswer(t *testing.T) {
+// TestRegistryThatDoesNotAnswerIsGivenUp: a registry that takes a request and does not answer is given up.
+func TestRegistryThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, watch := withStall(t.Context(), roundTrip(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()

@@ -32,8 +32,8 @@ func unpackLayer(t testing.TB, data []byte, entries int) (folder string, err err
 	return folder, (&unpacker{root: root, bytes: 1 << 20, entries: entries}).layer(t.Context(), stored, want)
 }
 
-// TestMadeFolders: folders that only the path of a file names are counted, each once.
-func TestMadeFolders(t *testing.T) {
+// TestImpliedFoldersAreCountedOnce: folders that only the path of a file names are counted, each once.
+func TestImpliedFoldersAreCountedOnce(t *testing.T) {
 	data := layerOf(t, entry{name: "a/b/c/one", content: "1"}, entry{name: "a/b/c/two", content: "2"})
 	for entries, want := range map[int]error{5: nil, 4: errTooLarge} {
 		if _, err := unpackLayer(t, data, entries); !errors.Is(err, want) {
@@ -42,8 +42,8 @@ func TestMadeFolders(t *testing.T) {
 	}
 }
 
-// TestLongNames: a path has an end.
-func TestLongNames(t *testing.T) {
+// TestLongPathsAreRefused: a path has an end.
+func TestLongPathsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		path string
 		want error
@@ -58,9 +58,9 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestOpaqueAfter: an opaque whiteout hides what lower layers have in folders that its own layer
+// TestOpaqueWhiteoutCountsWhereverItStands: an opaque whiteout hides what lower layers have in folders that its own layer
 // has too, wherever in the layer it stands.
-func TestOpaqueAfter(t *testing.T) {
+func TestOpaqueWhiteoutCountsWhereverItStands(t *testing.T) {
 	base := layerOf(t, entry{name: "disk/sub/y", content: "y"}, entry{name: "disk/sub/deep/z", content: "z"}, entry{name: "disk/y", content: "y"})
 	want := map[string]string{"disk/": "", "disk/sub/": "", "disk/sub/x": "x"}
 	for name, upper := range map[string][]entry{
@@ -76,9 +76,9 @@ func TestOpaqueAfter(t *testing.T) {
 	}
 }
 
-// TestBehindAbsoluteLinks: what lies behind an absolute link is left out, and the rest of the
+// TestFilesBehindAbsoluteLinksAreLeftOut: what lies behind an absolute link is left out, and the rest of the
 // image is unpacked. Nothing outside changes.
-func TestBehindAbsoluteLinks(t *testing.T) {
+func TestFilesBehindAbsoluteLinksAreLeftOut(t *testing.T) {
 	outside := t.TempDir()
 	if err := os.WriteFile(filepath.Join(outside, "theirs"), []byte("theirs"), 0o600); err != nil {
 		t.Fatal(err)
@@ -141,8 +141,8 @@ func summed(data []byte) []byte {
 	return data
 }
 
-// TestTypes: a sparse file and a contiguous one are files; an unknown entry is refused.
-func TestTypes(t *testing.T) {
+// TestEntryTypesOfALayer: a sparse file and a contiguous one are files; an unknown entry is refused.
+func TestEntryTypesOfALayer(t *testing.T) {
 	hole := strings.Repeat("\x00", 1024)
 	for name, c := range map[string]struct {
 		data []byte
@@ -166,8 +166,8 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestArchiveTypes: an archive's files may be sparse, and links to others.
-func TestArchiveTypes(t *testing.T) {
+// TestEntryTypesOfAnArchive: an archive's files may be sparse, and links to others.
+func TestEntryTypesOfAnArchive(t *testing.T) {
 	first := sparse(t, "a", "end")
 	link := layerOf(t, entry{name: "b", content: "a", kind: tar.TypeLink}, entry{name: "c", content: "c"})
 	file := filepath.Join(t.TempDir(), "archive")
@@ -192,8 +192,8 @@ func TestArchiveTypes(t *testing.T) {
 	}
 }
 
-// TestHolesHearTheEnd: a hole, which takes no bytes of the layer, is read until the context ends.
-func TestHolesHearTheEnd(t *testing.T) {
+// TestReadingAHoleEndsWithTheContext: a hole, which takes no bytes of the layer, is read until the context ends.
+func TestReadingAHoleEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := (endingReader{ctx, strings.NewReader("x")}).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestProfile: the file that is shipped is what the command prints.
-func TestProfile(t *testing.T) {
+// TestShippedProfileIsWhatIsPrinted: the file that is shipped is what the command prints.
+func TestShippedProfileIsWhatIsPrinted(t *testing.T) {
 	want, err := profile()
 	if err != nil {
 		t.Fatal(err)
