@@ -47,3 +47,28 @@ func Until(t testing.TB, what string, holds func() bool) {
 		return errNotYet
 	})
 }
+
+// Receive waits for a channel's next value or its end, no longer than Patience.
+func Receive[V any](t testing.TB, c <-chan V, what string) V {
+	t.Helper()
+	return ReceiveWithin(t, Patience, c, what)
+}
+
+// ReceiveWithin is Receive with a patience of its own.
+func ReceiveWithin[V any](t testing.TB, patience time.Duration, c <-chan V, what string) V {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case value := <-c:
+		return value
+	case <-timer.C:
+	}
+	select {
+	case value := <-c: // it came while this process did not run
+		return value
+	default:
+	}
+	t.Fatalf("waited %s in vain for %s", patience, what)
+	panic("not reached")
+}
