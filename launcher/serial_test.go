@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
 // console is a test that is attached to the guest's serial port.
 type attached struct {
-	*launchertest.Transcript
+	*testkit.Transcript
 	t     *testing.T
 	conn  net.Conn
 	ended chan struct{}
@@ -38,7 +39,7 @@ func attach(v *vm) *attached {
 func attachedTo(v *vm, conn net.Conn) *attached {
 	v.Helper()
 	v.Cleanup(func() { conn.Close() })
-	a := &attached{Transcript: launchertest.NewTranscript(v.T, "the console"), t: v.T, conn: conn, ended: make(chan struct{})}
+	a := &attached{Transcript: testkit.NewTranscript(v.T, launchertest.Patience, "the console"), t: v.T, conn: conn, ended: make(chan struct{})}
 	go func() { defer close(a.ended); io.Copy(a.Transcript, a.conn) }()
 	return a
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
@@ -31,8 +32,8 @@ type vm struct {
 	handler *net.UnixListener
 	conn    *launchertest.Launcher
 	signals chan os.Signal
-	stdout  *launchertest.Transcript
-	log     *launchertest.Transcript
+	stdout  *testkit.Transcript
+	log     *testkit.Transcript
 	request control.StartRequest
 
 	cancel context.CancelFunc
@@ -59,7 +60,7 @@ func prepareVM(t *testing.T, configure ...func(*Config)) *vm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &vm{T: t, dir: dir, signals: make(chan os.Signal, 8), ended: make(chan struct{}), log: launchertest.NewTranscript(t, "the log")}
+	v := &vm{T: t, dir: dir, signals: make(chan os.Signal, 8), ended: make(chan struct{}), log: testkit.NewTranscript(t, launchertest.Patience, "the log")}
 	t.Cleanup(v.cleanup)
 	v.Config = Config{
 		QEMU:       launchertest.Program(t, "qemu-system-x86_64"),
@@ -69,7 +70,7 @@ func prepareVM(t *testing.T, configure ...func(*Config)) *vm {
 		Signals: v.signals,
 	}
 	v.must(os.Mkdir(v.Images, 0o755), os.Mkdir(v.Overlays, 0o755))
-	v.Config.Stdout, v.stdout = launchertest.Pipe(t, "the guest's output")
+	v.Config.Stdout, v.stdout = testkit.Pipe(t, launchertest.Patience, "the guest's output")
 	v.Config.Stderr, err = os.Create(v.path("stderr"))
 	v.must(err)
 	t.Cleanup(func() { v.Stdout.Close(); v.Stderr.Close() })

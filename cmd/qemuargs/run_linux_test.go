@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/launcher/process/processtest"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
@@ -57,7 +58,7 @@ spec:
 type started struct {
 	*testing.T
 	cmd        *exec.Cmd
-	out, notes *launchertest.Transcript
+	out, notes *testkit.Transcript
 	stdin      *os.File
 	temporary  string
 	ended      chan struct{}
@@ -96,8 +97,8 @@ func (s *started) begin() *started {
 		s.Fatal(err)
 	}
 	var out, notes *os.File
-	out, s.out = launchertest.Pipe(s.T, "standard output")
-	notes, s.notes = launchertest.Pipe(s.T, "standard error")
+	out, s.out = testkit.Pipe(s.T, launchertest.Patience, "standard output")
+	notes, s.notes = testkit.Pipe(s.T, launchertest.Patience, "standard error")
 	s.stdin, s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = w, r, out, notes
 	s.Cleanup(func() { w.Close() })
 	s.start()
@@ -271,7 +272,7 @@ func TestRunEndsWhereNobodyReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notes, transcript := launchertest.Pipe(t, "standard error")
+	notes, transcript := testkit.Pipe(t, launchertest.Patience, "standard error")
 	input, keys, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +368,7 @@ func (s *started) onTerminal() *started {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.out = launchertest.NewTranscript(s.T, "the terminal")
+	s.out = testkit.NewTranscript(s.T, launchertest.Patience, "the terminal")
 	s.notes, s.stdin = s.out, s.terminal
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = slave, slave, slave
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
@@ -20,7 +21,7 @@ import (
 type terminal struct {
 	*testing.T
 	master, slave *os.File
-	screen        *launchertest.Transcript
+	screen        *testkit.Transcript
 	before        unix.Termios
 	cmd           *exec.Cmd
 	ended         chan struct{}
@@ -29,7 +30,7 @@ type terminal struct {
 // onTerminal runs virt-launcher console.
 func onTerminal(t *testing.T, socket string) *terminal {
 	t.Helper()
-	m := &terminal{T: t, screen: launchertest.NewTranscript(t, "the terminal"), ended: make(chan struct{})}
+	m := &terminal{T: t, screen: testkit.NewTranscript(t, launchertest.Patience, "the terminal"), ended: make(chan struct{})}
 	m.open()
 	m.before = m.mode()
 	m.cmd = exec.Command(binary, "console", "--console", socket)
@@ -151,7 +152,7 @@ func TestConsoleOnPipe(t *testing.T) {
 	p.boot()
 	cmd := exec.Command(binary, "console", "--console", p.path("console.sock"))
 	cmd.Stdin = strings.NewReader("question")
-	answer := launchertest.NewTranscript(t, "the console")
+	answer := testkit.NewTranscript(t, launchertest.Patience, "the console")
 	cmd.Stdout, cmd.Stderr = answer, answer
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

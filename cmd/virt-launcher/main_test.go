@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -49,7 +50,7 @@ type process struct {
 	cmd     *exec.Cmd
 	ended   chan struct{}
 	conn    *launchertest.Launcher
-	output  *launchertest.Transcript // stdout and stderr
+	output  *testkit.Transcript // stdout and stderr
 	request control.StartRequest
 }
 
@@ -60,7 +61,7 @@ func launch(t *testing.T, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{T: t, dir: dir, output: launchertest.NewTranscript(t, "virt-launcher's output"), ended: make(chan struct{})}
+	p := &process{T: t, dir: dir, output: testkit.NewTranscript(t, launchertest.Patience, "virt-launcher's output"), ended: make(chan struct{})}
 	p.must(os.WriteFile(p.path("termination-log"), []byte("what was there before"), 0o644))
 	qemu := launchertest.Program(t, "qemu-system-x86_64")
 	listener := launchertest.Listen(t, p.path("handler.sock"))

@@ -13,8 +13,8 @@ import (
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden.yaml") }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 const (

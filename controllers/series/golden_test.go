@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 

@@ -20,7 +20,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 // TestConsumerGolden: a consumer has the launcher pod's placement, resources and claims, and nothing

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"unicode/utf16"
 
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden") }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -121,4 +122,10 @@ func (l *Launcher) Ask(command string, arguments, result any, files ...control.F
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	return l.Call(ctx, command, arguments, result, files...)
+}
+
+// Receive waits for a channel's next value or its end, as long as a guest may take.
+func Receive[V any](t testing.TB, c <-chan V, what string) V {
+	t.Helper()
+	return testkit.ReceiveWithin(t, Patience, c, what)
 }

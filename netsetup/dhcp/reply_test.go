@@ -11,7 +11,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden") }

@@ -13,7 +13,7 @@ import (
 	"github.com/insomniacslk/dhcp/iana"
 	"github.com/mdlayher/ndp"
 
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden") }

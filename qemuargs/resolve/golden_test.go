@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
@@ -159,7 +160,7 @@ func configure(name, address string) error {
 
 type guest struct {
 	pid    int
-	serial *launchertest.Transcript
+	serial *testkit.Transcript
 }
 
 // masquerade wires the pod as virt-handler does, and gives the guest its address.
@@ -197,7 +198,7 @@ func start(t *testing.T, m *qemuargs.Machine, pod ns.NetNS, plan *netsetup.Plan)
 	}
 	runtime.LockOSThread() // QEMU ends with the thread that starts it
 	t.Cleanup(runtime.UnlockOSThread)
-	stderr, said := launchertest.Pipe(t, "QEMU's standard error")
+	stderr, said := testkit.Pipe(t, launchertest.Patience, "QEMU's standard error")
 	q, err := process.StartQEMU(launchertest.Program(t, "qemu-system-x86_64"), m, false, files, stderr)
 	for _, f := range files {
 		f.Close() // QEMU has its own
@@ -205,7 +206,7 @@ func start(t *testing.T, m *qemuargs.Machine, pod ns.NetNS, plan *netsetup.Plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	serial := launchertest.NewTranscript(t, "the guest's serial port")
+	serial := testkit.NewTranscript(t, launchertest.Patience, "the guest's serial port")
 	read := make(chan struct{})
 	go func() { defer close(read); io.Copy(serial, q.Serial) }()
 	client := qmp.New(q.QMP, qmp.Options{Logger: slog.New(slog.DiscardHandler), Timeout: launchertest.Patience})

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
 )

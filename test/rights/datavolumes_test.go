@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 // TestDataVolumes: what config/datavolumes grants besides config/default is there to be read. Some of it

@@ -25,8 +25,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 // subject of a certificate: organization is a role, or what else there is.

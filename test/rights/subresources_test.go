@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/subresources"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 // TestSubresources: which role may use which endpoint of subresources.kubevirt.io,

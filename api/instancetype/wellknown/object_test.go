@@ -17,7 +17,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 func objects(t *testing.T) []Object {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
-	"github.com/kubeqemu/kubeqemu/internal/golden"
+	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
 const introduction = `# Well-known instancetypes and preferences

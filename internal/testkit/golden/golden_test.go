@@ -31,7 +31,7 @@ func failure(t *testing.T, path, got string) string {
 func TestCompare(t *testing.T) {
 	t.Cleanup(func() { *update = false })
 	path := filepath.Join(t.TempDir(), "made", "a.golden")
-	const command = "go test ./internal/golden -update"
+	const command = "go test ./internal/testkit/golden -update"
 	if got := failure(t, path, "one\n"); !strings.Contains(got, command) {
 		t.Errorf("without a file: %q", got)
 	}

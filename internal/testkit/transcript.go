@@ -1,4 +1,4 @@
-package launchertest
+package testkit
 
 import (
 	"bytes"
@@ -10,24 +10,11 @@ import (
 	"time"
 )
 
-// Receive waits for a channel's next value or its end.
-func Receive[V any](t testing.TB, c <-chan V, what string) V {
-	t.Helper()
-	timer := time.NewTimer(Patience)
-	defer timer.Stop()
-	select {
-	case value := <-c:
-		return value
-	case <-timer.C:
-	}
-	t.Fatalf("waited %s in vain for %s", Patience, what)
-	panic("not reached")
-}
-
 // Transcript is text that is written while the test waits for parts of it.
 type Transcript struct {
-	t    testing.TB
-	what string
+	t        testing.TB
+	what     string
+	patience time.Duration
 
 	mu    sync.Mutex
 	data  []byte
@@ -36,9 +23,9 @@ type Transcript struct {
 	ended bool          // nothing is added any more
 }
 
-// NewTranscript is empty; what names the text in failures.
-func NewTranscript(t testing.TB, what string) *Transcript {
-	return &Transcript{t: t, what: what, more: make(chan struct{})}
+// NewTranscript is empty; what names the text in failures, and patience is how long the test waits for a part.
+func NewTranscript(t testing.TB, patience time.Duration, what string) *Transcript {
+	return &Transcript{t: t, what: what, patience: patience, more: make(chan struct{})}
 }
 
 func (s *Transcript) Write(p []byte) (int, error) {
@@ -68,22 +55,25 @@ func (s *Transcript) String() string {
 // WaitFor waits until done is true of the whole text.
 func (s *Transcript) WaitFor(what string, done func(data []byte) bool) {
 	s.t.Helper()
-	timer := time.NewTimer(Patience)
+	timer := time.NewTimer(s.patience)
 	defer timer.Stop()
-	for {
+	for late := false; ; {
 		s.mu.Lock()
 		ok, ended, more := done(s.data), s.ended, s.more
 		s.mu.Unlock()
 		if ok {
 			return
 		}
-		if ended {
+		switch {
+		case ended:
 			s.t.Fatalf("%s ended and has no %s: %q", s.what, what, s.last())
+		case late:
+			s.t.Fatalf("%s has no %s within %s: %q", s.what, what, s.patience, s.last())
 		}
 		select {
 		case <-more:
 		case <-timer.C:
-			s.t.Fatalf("%s has no %s within %s: %q", s.what, what, Patience, s.last())
+			late = true // and once more: what came while this process did not run counts
 		}
 	}
 }
@@ -108,13 +98,13 @@ func (s *Transcript) Expect(text string) {
 
 // Pipe is the writing end of a pipe, and a transcript of the reading end. The transcript ends when the last copy
 // of the writing end is closed.
-func Pipe(t testing.TB, what string) (*os.File, *Transcript) {
+func Pipe(t testing.TB, patience time.Duration, what string) (*os.File, *Transcript) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, done := NewTranscript(t, what), make(chan struct{})
+	s, done := NewTranscript(t, patience, what), make(chan struct{})
 	go func() { defer close(done); defer s.End(); io.Copy(s, r) }()
 	t.Cleanup(func() { w.Close(); <-done; r.Close() })
 	return w, s
