@@ -37,6 +37,9 @@ down: ## end the demo's cluster; nothing is left behind
 # Each part's times, for the table at the end of make test.
 export TIMES := $(OUTPUT)/times
 
+# No test is skipped for what a command makes (internal/testkit).
+unit unit-pure unit-race: export KUBEQEMU_TEST_EVERYTHING := 1
+
 .PHONY: test
 test: packages ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster; ends with the times of the slowest
 	@# The end-to-end tests wait much, and are the longest: they begin as soon as their images are there, and the others compute meanwhile.

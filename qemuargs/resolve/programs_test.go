@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // imageRoot is the root of the launcher's image, as it is packed.
@@ -21,19 +23,25 @@ type program struct {
 	version string // such as 11.1.3
 }
 
-// qemus are the host's QEMU and that of the launcher's image.
+// qemus returns the host's QEMU and that of the launcher's image. What is tested with them needs root, for taps and huge pages, and time.
 func qemus(t testing.TB) []program {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: nothing is started in QEMU")
+	}
+	if os.Geteuid() != 0 {
+		testkit.Lacks(t, "the right to make taps", "run it as root", nil)
+	}
 	host, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
-		t.Fatalf("%v: install Debian's qemu-system-x86 and qemu-utils (make packages)", err)
+		testkit.Lacks(t, "Debian's qemu-system-x86 and qemu-utils", "make packages", err)
 	}
 	root, err := filepath.Abs(imageRoot)
 	if err == nil {
 		_, err = os.Stat(root)
 	}
 	if err != nil {
-		t.Fatalf("find the launcher's image (run make image-launcher): %v", err)
+		testkit.Lacks(t, "the launcher's image", "make image-launcher", err)
 	}
 	all := []program{{path: host}, {path: root + "/usr/bin/qemu-system-x86_64", root: root}}
 	for i := range all {
