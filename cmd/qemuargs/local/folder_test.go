@@ -9,8 +9,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestLeftFoldersAreRemovedByTheNextRun: a folder that no process holds is removed by the next run, and others stay.
-func TestLeftFoldersAreRemovedByTheNextRun(t *testing.T) {
+// TestNextRunRemovesLeftFolders: a folder that no process holds is removed by the next run, and others stay.
+func TestNextRunRemovesLeftFolders(t *testing.T) {
 	parent := t.TempDir()
 	kept := t.TempDir()
 	write(t, kept+"/disk.img", 10)

@@ -217,8 +217,8 @@ spec:
 	}
 }
 
-// TestWhatNeedsAClusterIsNamedAtOnce: what is not to be had here is named, all at once, with the flag that helps.
-func TestWhatNeedsAClusterIsNamedAtOnce(t *testing.T) {
+// TestClusterNeedsAreNamedAtOnce: what is not to be had here is named, all at once, with the flag that helps.
+func TestClusterNeedsAreNamedAtOnce(t *testing.T) {
 	text := strings.NewReplacer("metadata: {name: seed, namespace: team-a}", "metadata: {name: other}",
 		"emptyDisk: {capacity: 1Gi}", "hostDisk: {path: /x/disk.img, type: Disk}").Replace(everything)
 	v := readyVM(t, t.TempDir(), text, Options{VNC: UnixVNC, Volumes: map[string]string{"data": "x", "root": "y"}, Images: map[string]string{"none": "z"}})
