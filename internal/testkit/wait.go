@@ -48,6 +48,23 @@ func Until(t testing.TB, what string, holds func() bool) {
 	})
 }
 
+// Slower tries with a time that grows fourfold until the try succeeds. It is for a bound on the wall clock that is
+// in what the test looks at, and that no fake clock takes: on a machine too busy for a short time, a longer one
+// holds. The test fails with the error of the try whose time is Patience or more.
+func Slower(t testing.TB, first time.Duration, try func(time.Duration) error) {
+	t.Helper()
+	for d := first; ; d *= 4 {
+		err := try(d)
+		if err == nil {
+			return
+		}
+		if d >= Patience {
+			t.Fatalf("with %s: %v", d, err)
+		}
+		t.Logf("with %s: %v; once more with %s", d, err, 4*d)
+	}
+}
+
 // Receive waits for a channel's next value or its end, no longer than Patience.
 func Receive[V any](t testing.TB, c <-chan V, what string) V {
 	t.Helper()

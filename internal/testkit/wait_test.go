@@ -3,6 +3,7 @@ package testkit
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,4 +98,25 @@ func TestUntil(t *testing.T) {
 			t.Errorf("%q, not %q", got, want)
 		}
 	})
+}
+
+func TestSlower(t *testing.T) {
+	var got []time.Duration
+	try := func(least time.Duration) string {
+		got = nil
+		return failure(t, func(t testing.TB) {
+			Slower(t, time.Second, func(d time.Duration) error {
+				if got = append(got, d); d < least {
+					return errors.New("too short")
+				}
+				return nil
+			})
+		})
+	}
+	if why, want := try(16*time.Second), []time.Duration{time.Second, 4 * time.Second, 16 * time.Second}; why != "" || !slices.Equal(got, want) {
+		t.Errorf("tried with %v: %s", got, why)
+	}
+	if why, want := try(time.Hour), "with 4m16s: too short"; why != want || len(got) != 5 {
+		t.Errorf("tried with %v: %s", got, why)
+	}
 }
