@@ -65,6 +65,24 @@ func Slower(t testing.TB, first time.Duration, try func(time.Duration) error) {
 	}
 }
 
+// Soon fails the test if what it measures takes longer than most five times in a row. A busy machine makes one late,
+// and what is slow by itself is late each time.
+func Soon(t testing.TB, what string, most time.Duration, measure func() time.Duration) {
+	t.Helper()
+	const tries = 5
+	fastest := measure()
+	for range tries - 1 {
+		if fastest <= most {
+			return
+		}
+		t.Logf("%s took %s; once more", what, fastest)
+		fastest = min(fastest, measure())
+	}
+	if fastest > most {
+		t.Errorf("%s took %s or more, %d times, and should take %s at most", what, fastest, tries, most)
+	}
+}
+
 // Receive waits for a channel's next value or its end, no longer than Patience.
 func Receive[V any](t testing.TB, c <-chan V, what string) V {
 	t.Helper()

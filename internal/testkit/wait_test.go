@@ -15,6 +15,8 @@ type recorder struct {
 	failure string
 }
 
+func (r *recorder) Errorf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }
+
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.failure = fmt.Sprintf(format, args...)
 	panic(r)
@@ -118,5 +120,29 @@ func TestSlower(t *testing.T) {
 	}
 	if why, want := try(time.Hour), "with 4m16s: too short"; why != want || len(got) != 5 {
 		t.Errorf("tried with %v: %s", got, why)
+	}
+}
+
+func TestSoon(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes []time.Duration
+		tries int
+		fails string
+	}{
+		"at once":     {[]time.Duration{time.Second}, 1, ""},
+		"the third":   {[]time.Duration{time.Minute, 2 * time.Second, time.Second}, 3, ""},
+		"never":       {[]time.Duration{time.Minute, 4, 3, 2, 5}, 5, "it took 2ns or more, 5 times, and should take 1ns at most"},
+		"at the last": {[]time.Duration{time.Minute, 4, 3, 2, 1}, 5, ""},
+	} {
+		tries, most := 0, time.Second
+		if name == "never" || name == "at the last" {
+			most = 1
+		}
+		got := failure(t, func(t testing.TB) {
+			Soon(t, "it", most, func() time.Duration { tries++; return c.takes[tries-1] })
+		})
+		if got != c.fails || tries != c.tries {
+			t.Errorf("%s: %d times: %s", name, tries, got)
+		}
 	}
 }
