@@ -26,6 +26,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/objects"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // flooded is virt-api's server, and those who send it what they like.
@@ -46,10 +47,12 @@ func newFlooded(t *testing.T) *flooded {
 	if err != nil {
 		t.Fatal(err)
 	}
+	bodies := intake.NewBodies(maxReviews)
+	bodies.Timeout = time.Hour // who gets on, did not wait for that
 	s := &Server{options: Options{Log: logr.Discard(), Clock: clock.RealClock{}}, mux: http.NewServeMux(), frontProxy: &objects.Watched[corev1.ConfigMap, *corev1.ConfigMap]{}}
 	admission.Register(s.mux, func(context.Context) (admission.Facts, error) {
 		return admission.Facts{Cluster: &v1.KubeVirtConfiguration{}}, nil
-	}, func(context.Context, string) (bool, error) { return false, nil }, intake.NewBodies(maxReviews))
+	}, func(context.Context, string) (bool, error) { return false, nil }, bodies)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -77,32 +80,40 @@ func (f *flooded) dial(from string) *tls.Conn {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	return tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 }
 
 // check has virt-api take little memory, and answer reviews soon, whoever asks.
-func (f *flooded) check(during string, most uint64) {
+func (f *flooded) check(during string, most uint64, flood func()) {
 	f.t.Helper()
-	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
-		began := time.Now()
-		conn := f.dial(from)
-		body := `{"apiVersion":"admission.k8s.io/v1","request":{"uid":"1","object":{"spec":{"domain":{"memory":{"guest":"1Gi"}}}}}}`
-		fmt.Fprintf(conn, "POST /virtualmachineinstances-mutate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil || response.StatusCode != http.StatusOK {
-			f.t.Fatalf("during %s, a review from %s: %+v, %v", during, from, response, err)
+	testkit.Soon(f.t, "a review during "+during, 8*time.Second, func() (slowest time.Duration) { // heads may take 10 s
+		flood()
+		for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
+			slowest = max(slowest, f.review(during, from))
 		}
-		if took := time.Since(began); took > 8*time.Second {
-			f.t.Errorf("during %s, a review from %s took %s", during, from, took)
-		}
-		conn.Close()
-	}
+		return slowest
+	})
 	after := heap()
 	f.t.Logf("during %s: %d MiB", during, (int64(after)-int64(f.before))>>20)
 	if after > f.before+most {
 		f.t.Errorf("during %s it takes %d MiB", during, (after-f.before)>>20)
 	}
+}
+
+// review says how long the answer to a review takes.
+func (f *flooded) review(during, from string) time.Duration {
+	f.t.Helper()
+	began := time.Now()
+	conn := f.dial(from)
+	defer conn.Close()
+	body := `{"apiVersion":"admission.k8s.io/v1","request":{"uid":"1","object":{"spec":{"domain":{"memory":{"guest":"1Gi"}}}}}}`
+	fmt.Fprintf(conn, "POST /virtualmachineinstances-mutate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || response.StatusCode != http.StatusOK {
+		f.t.Fatalf("during %s, a review from %s: %+v, %v", during, from, response, err)
+	}
+	return time.Since(began)
 }
 
 // TestHalfSentRequestsCostLittle: who sends half of something, as much and as often as they like,
@@ -111,34 +122,28 @@ func TestHalfSentRequestsCostLittle(t *testing.T) {
 	f := newFlooded(t)
 	// Three quarters of it.
 	half := strings.Repeat(" ", admission.MaxReview*3/4)
-	for range 20 {
-		conn := f.dial("127.0.0.2")
-		fmt.Fprintf(conn, "POST /virtualmachineinstances-mutate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", admission.MaxReview)
-		_, _ = io.WriteString(conn, half)
-	}
-	f.check("half-sent reviews", 64<<20)
-	for range 20 {
-		conn := f.dial("127.0.0.2")
-		fmt.Fprintf(conn, "POST /virtualmachineinstances-mutate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", admission.MaxReview)
-		_, _ = io.WriteString(conn, half)
-	}
-	f.check("half-sent chunks", 64<<20)
-	for range maxStrangers + 40 {
-		f.dial("127.0.0.2")
-	}
-	f.check("silence", 64<<20)
 	var fields strings.Builder
 	for i := range 1200 {
 		fmt.Fprintf(&fields, "%x:\r\n", i)
 	}
-	for range 100 {
-		conn := f.dial("127.0.0.2")
-		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+fields.String())
+	flood := func(conns int, head, body string) func() {
+		return func() {
+			for range conns {
+				conn := f.dial("127.0.0.2")
+				_, _ = io.WriteString(conn, head)
+				_, _ = io.WriteString(conn, body)
+			}
+		}
 	}
-	f.check("half-sent heads", 96<<20)
-	for range maxStrangers + 40 {
-		conn := f.dial("127.0.0.2")
-		fmt.Fprintf(conn, "POST /virtualmachineinstances-validate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
-	}
-	f.check("half-sent small reviews", 64<<20)
+	const mutate = "POST /virtualmachineinstances-mutate HTTP/1.1\r\nHost: x\r\n"
+	f.check("half-sent reviews", 64<<20, flood(20, fmt.Sprintf(mutate+"Content-Length: %d\r\n\r\n", admission.MaxReview), half))
+	f.check("half-sent chunks", 64<<20, flood(20, fmt.Sprintf(mutate+"Transfer-Encoding: chunked\r\n\r\n%x\r\n", admission.MaxReview), half))
+	f.check("silence", 64<<20, func() {
+		for range maxStrangers + 40 {
+			f.dial("127.0.0.2")
+		}
+	})
+	f.check("half-sent heads", 96<<20, flood(100, "POST / HTTP/1.1\r\nHost: x\r\n", fields.String()))
+	f.check("half-sent small reviews", 64<<20,
+		flood(maxStrangers+40, "POST /virtualmachineinstances-validate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", ""))
 }

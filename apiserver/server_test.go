@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -51,47 +53,70 @@ func TestLiveBeforeReady(t *testing.T) {
 // TestShutdownAnswersEachConnection: told to end, it answers on, and each connection ends with an
 // answer, so that no question is lost with one.
 func TestShutdownAnswersEachConnection(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- (&Server{options: Options{Log: logr.Discard()}}).serve(ctx, listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }))
-	}()
-	client := &http.Client{Transport: &http.Transport{}}
-	ask := func() bool {
-		response, err := client.Post("http://"+listener.Addr().String(), "text/plain", strings.NewReader("?"))
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- (&Server{options: Options{Log: logr.Discard()}}).serve(ctx, listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }))
+		}()
+		client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
+		defer client.CloseIdleConnections()
+		ask := func() bool {
+			response, err := client.Post("http://virt-api", "text/plain", strings.NewReader("?"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if _, err := io.Copy(io.Discard, response.Body); err != nil {
+				t.Fatal(err)
+			}
+			return response.Close
 		}
-		defer response.Body.Close()
-		if _, err := io.Copy(io.Discard, response.Body); err != nil {
-			t.Fatal(err)
-		}
-		return response.Close
-	}
-	if ask() {
-		t.Error("a connection was used once")
-	}
-	end()
-	for range 100 {
 		if ask() {
-			break
+			t.Error("a connection was used once")
 		}
-	}
-	for range 2 {
-		if !ask() {
-			t.Error("a connection is kept to one that ends")
+		end()
+		synctest.Wait()
+		for range 3 {
+			if !ask() {
+				t.Error("a connection is kept to one that ends")
+			}
+			time.Sleep(lastCall / 4)
 		}
-	}
+		begin := time.Now()
+		if err := <-ended; err != nil || time.Since(begin) != lastCall/4 {
+			t.Errorf("it ends %s later: %v", time.Since(begin), err)
+		}
+	})
+}
+
+// pipes is a listener without a network, which needs the clock of the machine.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
 	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(lastCall + 5*time.Second):
-		t.Error("it does not end")
+	case l.conns <- theirs:
+		return ours, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
 	}
 }
+
+func (l *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipes) Close() error { l.once.Do(func() { close(l.closed) }); return nil }
+
+func (l *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }

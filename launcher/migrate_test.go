@@ -3,6 +3,7 @@ package launcher
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
@@ -412,26 +414,34 @@ func TestMigrateRefused(t *testing.T) {
 // TestSilentTargetDisk: a target whose disk says nothing holds up no guest, and the migration fails.
 func TestSilentTargetDisk(t *testing.T) {
 	t.Parallel()
+	testkit.Slower(t, 4*time.Second, func(completion time.Duration) error { return silentTargetDisk(t, completion) })
+}
+
+// silentTargetDisk returns an error if the guest answers when the migration has ended already.
+func silentTargetDisk(t *testing.T, completion time.Duration) error {
+	t.Helper()
 	m := &move{source: launch(t), mute: true}
 	m.source.boot()
 	m.aim("root")
 	request := limits
-	request.CompletionSeconds = 5
+	request.CompletionSeconds = int64(completion / time.Second)
 	begun := time.Now()
 	m.begin(request)
 	m.source.answers("1", "1")
 	time.Sleep(time.Second)
 	m.source.answers("2W", "2w")
-	if took := time.Since(begun); took > 4*time.Second {
-		t.Errorf("the guest answers after %s", took)
-	}
+	took := time.Since(begun)
 	if failed := m.source.jobEnded(); failed.State != control.StateRunning || failed.Jobs[0].State != control.JobFailed || !strings.Contains(failed.Jobs[0].Error, "root") {
 		t.Errorf("the source says %+v", failed)
 	}
-	if took := time.Since(begun); took > 20*time.Second {
+	if took := time.Since(begun); took > completion+tooLate {
 		t.Errorf("the migration took %s", took)
 	}
 	m.source.answers("3W", "3w")
+	if took >= completion {
+		return fmt.Errorf("the guest answers after %s", took)
+	}
+	return nil
 }
 
 // comesTo asks for a launcher's state until it is one of these. It returns false if the launcher ends.

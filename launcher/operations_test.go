@@ -52,7 +52,7 @@ func TestPauseUnpauseAndConsole(t *testing.T) {
 	}
 	third := handedOut(v)
 	third.say("while paused")
-	time.Sleep(time.Second)
+	time.Sleep(300 * time.Millisecond)
 	if got := third.String(); got != "" {
 		t.Errorf("a paused guest wrote %q", got)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
@@ -237,15 +238,13 @@ func TestDHCP(t *testing.T) {
 	attach(v).say("P")
 	v.termination()
 	// A goroutine that reads from the socket lets it go a moment after it was closed.
-	deadline := time.Now().Add(patience)
-	again, err := net.ListenUDP("udp4", address.(*net.UDPAddr))
-	for ; err != nil && time.Now().Before(deadline); again, err = net.ListenUDP("udp4", address.(*net.UDPAddr)) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err != nil {
-		t.Fatalf("the socket outlives the launcher: %v", err)
-	}
-	again.Close()
+	testkit.Eventually(t, "the end of the launcher's socket", func() error {
+		again, err := net.ListenUDP("udp4", address.(*net.UDPAddr))
+		if err != nil {
+			return err
+		}
+		return again.Close()
+	})
 }
 
 // TestDHCPRefusesLease: what cannot be told to the guest is no silent lack.
@@ -346,13 +345,12 @@ func TestTapGoesWithQEMU(t *testing.T) {
 	v.must(unix.Kill(receiveState(v).QEMUPID, unix.SIGKILL))
 	v.expectEnd(control.ReasonQEMUExited, "signal 9")
 	// A child that another test has forked and not executed yet holds all files.
-	_, err := os.Stat("/sys/class/net/" + name)
-	for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); _, err = os.Stat("/sys/class/net/" + name) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the tap outlives QEMU: %v", err)
-	}
+	testkit.Eventually(t, "the end of the tap", func() error {
+		if _, err := os.Stat("/sys/class/net/" + name); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("it outlives QEMU: %w", err)
+		}
+		return nil
+	})
 }
 
 func receiveState(v *vm) (state control.StateReport) {
@@ -391,14 +389,14 @@ func TestVMLeavesNothingBehind(t *testing.T) {
 		v.expectEnd(control.ReasonGuestShutdown, "")
 	})
 	// The copying goroutine of a closed connection ends a moment later.
-	for deadline := time.Now().Add(10 * time.Second); openFiles(t) > files || runtime.NumGoroutine() > routines; {
-		if time.Now().After(deadline) {
-			stacks := make([]byte, 1<<20)
-			t.Fatalf("%d open files and %d goroutines, were %d and %d before:\n%s", openFiles(t), runtime.NumGoroutine(), files, routines,
-				stacks[:runtime.Stack(stacks, true)])
+	testkit.Eventually(t, "the end of all files and goroutines", func() error {
+		if openFiles(t) <= files && runtime.NumGoroutine() <= routines {
+			return nil
 		}
-		runtime.Gosched()
-	}
+		stacks := make([]byte, 1<<20)
+		return fmt.Errorf("%d open files and %d goroutines, were %d and %d before:\n%s", openFiles(t), runtime.NumGoroutine(), files, routines,
+			stacks[:runtime.Stack(stacks, true)])
+	})
 }
 
 func openFiles(t *testing.T) int {

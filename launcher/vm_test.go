@@ -21,7 +21,9 @@ import (
 
 const (
 	patience = launchertest.Patience
-	banner   = launchertest.Banner
+	// tooLate is more than a busy machine takes. A launcher that waited for QEMU's handshake would take longer.
+	tooLate = handshakeTimeout
+	banner  = launchertest.Banner
 )
 
 // vm is a launcher that runs in the test's process, and the test's ends of it.

@@ -17,6 +17,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/cputime"
 	"github.com/kubeqemu/kubeqemu/internal/patch"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 var empty = Facts{Cluster: &v1.KubeVirtConfiguration{}}
@@ -169,7 +170,7 @@ func FuzzFill(f *testing.F) {
 	f.Add([]byte(`{"spec":{"domain":{"devices":{"disks":[null],"interfaces":[{}]}},"networks":[null],"volumes":[null]}}`))
 	f.Add([]byte(`{"metadata":null,"spec":{"domain":{"firmware":{"kernelBoot":{"container":{}}},"resources":{"limits":{"cpu":"1e9","memory":"-1"}}}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		watchdog := time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("%.2000q takes too long", raw)) })
+		watchdog := time.AfterFunc(testkit.Patience, func() { panic(fmt.Sprintf("%.2000q takes too long", raw)) })
 		defer watchdog.Stop()
 		before, after, err := vmiKind().fill(raw, empty)
 		if err != nil {

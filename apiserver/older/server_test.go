@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers/callerstest"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // fakeAPI is an API server: ann may do everything, and every request is answered with what answer
@@ -303,8 +304,14 @@ func TestWatchEndsWhenVirtAPIEnds(t *testing.T) {
 // TestIdleWatchEndsWell: a watch without events for long ends well, and so does a watch whose event comes
 // late.
 func TestIdleWatchEndsWell(t *testing.T) {
+	// To write the end is bounded by the patience too.
+	testkit.Slower(t, 100*time.Millisecond, func(patience time.Duration) error { return idleWatch(t, patience) })
+}
+
+func idleWatch(t *testing.T, patience time.Duration) error {
+	t.Helper()
 	s := serve(t)
-	s.server.patience = 300 * time.Millisecond
+	s.server.patience = patience
 	end := make(chan struct{})
 	s.answer = func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
@@ -319,12 +326,13 @@ func TestIdleWatchEndsWell(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer response.Body.Close()
-		time.Sleep(2 * s.server.patience)
+		time.Sleep(2 * patience)
 		end <- struct{}{}
 		if text, err := io.ReadAll(response.Body); err != nil {
-			t.Errorf("%s: %q, %v", query, text, err)
+			return fmt.Errorf("%s: %q, %w", query, text, err)
 		}
 	}
+	return nil
 }
 
 // TestStalledClientGivesWayToOthers: a client that takes nothing gives way to another namespace.
@@ -347,15 +355,13 @@ func TestStalledClientGivesWayToOthers(t *testing.T) {
 		defer stalled.Body.Close()
 	}
 	// crypto/tls takes up to 5 s to say goodbye to such a client. Until then the answer is a 429.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	testkit.Eventually(t, "the watch of another namespace", func() error {
 		response, text := s.ask("ann", http.MethodGet, strings.Replace(machines, "/ns/", "/another/", 1)+"?watch=true", "", nil)
-		if response.StatusCode == http.StatusOK {
-			return
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%d %.300s", response.StatusCode, text)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("another namespace: %d %.300s", response.StatusCode, text)
-		}
-	}
+		return nil
+	})
 }
 
 // TestBodyOfAReadRequestIsLeftOut: virt-api leaves out what a client sends with a request that reads.
@@ -462,7 +468,7 @@ func TestUserNamesAreMadePrintable(t *testing.T) {
 // TestLittleIsHeldForASlowClient: of an answer that a client does not take, virt-api holds little, and lets go of it.
 func TestLittleIsHeldForASlowClient(t *testing.T) {
 	s := serve(t)
-	s.server.patience = time.Second
+	s.server.patience = 100 * time.Millisecond
 	sent := make(chan int, 1)
 	s.answer = func(w http.ResponseWriter, r *http.Request) {
 		text, n := strings.Repeat(" ", 1<<20), 0
@@ -479,13 +485,9 @@ func TestLittleIsHeldForASlowClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	select {
-	case n := <-sent:
-		// The kernel's sockets hold some MiB.
-		if t.Logf("%d MiB", n>>20); n > 64<<20 {
-			t.Errorf("%d MiB were taken", n>>20)
-		}
-	case <-time.After(time.Minute):
-		t.Error("it is held without end")
+	n := testkit.Receive(t, sent, "the end of the answer")
+	// The kernel's sockets hold some MiB.
+	if t.Logf("%d MiB", n>>20); n > 64<<20 {
+		t.Errorf("%d MiB were taken", n>>20)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -79,7 +80,7 @@ func TestOneTenantsStreamsLeaveRoomForOthers(t *testing.T) {
 	console("ann-of-none", "tenant-9")
 	// The one with most gives way to one that has none.
 	open("ann-of-none", "tenant-9", 0, "")
-	_ = oldest.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = oldest.SetReadDeadline(time.Now().Add(testkit.Patience))
 	_, _, err := oldest.ReadMessage()
 	var closed *websocket.CloseError
 	if !errors.As(err, &closed) || closed.Code != websocket.CloseTryAgainLater || closed.Text != callers.ErrGaveWay.Error() {

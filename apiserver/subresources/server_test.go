@@ -26,6 +26,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers/callerstest"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // fakeCluster is an API server that allows ann what it is told to, and has one
@@ -356,7 +357,7 @@ func TestPortForwardCarriesDataWhole(t *testing.T) {
 		if err := conn.WriteMessage(websocket.BinaryMessage, make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 		if _, got, err := conn.ReadMessage(); err != nil || len(got) != size {
 			t.Fatalf("a datagram of %d bytes came back with %d: %v", size, len(got), err)
 		}
@@ -417,7 +418,7 @@ func echoes(t *testing.T, conn *websocket.Conn, size int) {
 	for i := range sent {
 		sent[i] = byte(i * 7)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	go func() {
 		for rest, n := sent, 1; len(rest) > 0 && ctx.Err() == nil; n = n*3 + 1 {
@@ -429,7 +430,7 @@ func echoes(t *testing.T, conn *websocket.Conn, size int) {
 	}()
 	var got []byte
 	for len(got) < size {
-		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 		_, message, err := conn.ReadMessage()
 		if err != nil {
 			t.Fatalf("after %d bytes: %v", len(got), err)

@@ -30,6 +30,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/callers/callerstest"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // world is an API server that permits ann everything, and has one claim, disk, in each namespace. It is
@@ -116,7 +117,7 @@ func newBench(t *testing.T, play func(net.Conn)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.bounds.place, b.bounds.linger = 100*time.Millisecond, time.Second
+	b.bounds.place, b.bounds.linger = testkit.Patience, testkit.Patience
 	var certificate *tls.Config
 	b.url, certificate = front.Serve(http.HandlerFunc(b.serve))
 	b.certificate, b.proxied = certificate, &http.Client{Transport: &http.Transport{TLSClientConfig: certificate}}
@@ -424,11 +425,12 @@ func TestImporterMayEndAnUploadWithAReason(t *testing.T) {
 // idle waits until no image is on its way.
 func (b *bench) idle() {
 	b.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); b.places.Used() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("%d places are taken", b.places.Used())
+	testkit.Eventually(b.t, "the end of all images", func() error {
+		if used := b.places.Used(); used > 0 {
+			return fmt.Errorf("%d places are taken", used)
 		}
-	}
+		return nil
+	})
 }
 
 // TestStoppedUploadIsNotTakenForTheWhole: whoever stops, the other side is let go, and the importer does not take a part for the whole.
@@ -464,9 +466,7 @@ func TestStoppedUploadIsNotTakenForTheWhole(t *testing.T) {
 			i := &takes{}
 			b := newBench(t, i.play)
 			conn := begin(b, head)
-			for deadline := time.Now().Add(10 * time.Second); b.places.Used() == 0 && time.Now().Before(deadline); {
-				time.Sleep(time.Millisecond)
-			}
+			testkit.Until(t, "a place that is taken", func() bool { return b.places.Used() > 0 })
 			conn.Close()
 			b.idle()
 		})
@@ -533,9 +533,7 @@ func TestUploadPlacesAreSharedAmongNamespaces(t *testing.T) {
 				codes <- response.StatusCode
 			}()
 		}
-		for deadline := time.Now().Add(10 * time.Second); b.places.Used() < used && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Until(t, "the places that are taken", func() bool { return b.places.Used() >= used })
 		if got := b.places.Used(); got != used {
 			t.Fatalf("%d places are taken, want %d", got, used)
 		}

@@ -17,6 +17,7 @@ import (
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // serve serves streams as package subresources does, and passes the rest on.
@@ -48,7 +49,7 @@ func (b *bench) connect(user, path string) (*websocket.Conn, int, string) {
 		return nil, response.StatusCode, string(text)
 	}
 	b.t.Cleanup(func() { client.Close() })
-	if err := client.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := client.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		b.t.Fatal(err)
 	}
 	return client, 0, ""
@@ -215,7 +216,9 @@ func TestStreamThatBreaksTheRulesIsCut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			i := &takes{}
 			b := newBench(t, i.play)
-			b.bounds.client = 300 * time.Millisecond
+			if c.says == "broke off" {
+				b.bounds.client = 100 * time.Millisecond
+			}
 			client := b.open("ns", c.size)
 			c.act(t, client)
 			switch c.says {
@@ -235,21 +238,12 @@ func TestStreamThatBreaksTheRulesIsCut(t *testing.T) {
 					t.Errorf("%+v, want %s", w, c.says)
 				}
 			}
-			b.eventually("the importer's end", func() bool { i.mu.Lock(); defer i.mu.Unlock(); return len(i.got) == 1 })
+			testkit.Until(t, "the importer's end", func() bool { i.mu.Lock(); defer i.mu.Unlock(); return len(i.got) == 1 })
 			b.idle()
 			if got := i.got[0]; got != io.ErrUnexpectedEOF.Error() && got != io.ErrClosedPipe.Error() {
 				t.Errorf("the importer got %q", got)
 			}
 		})
-	}
-}
-
-func (b *bench) eventually(what string, is func() bool) {
-	b.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("%s: not within 10 s", what)
-		}
 	}
 }
 
@@ -294,7 +288,7 @@ func TestStreamThatReadsNoWordsLosesItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	b.eventually("a place", func() bool { return b.places.Used() == 1 })
+	testkit.Until(t, "a place", func() bool { return b.places.Used() == 1 })
 	b.idle() // within wordTimeout
 	if len(i.heads) != 0 {
 		t.Error("the importer was reached")
@@ -326,7 +320,7 @@ func TestStreamsAndUploadsShareThePlaces(t *testing.T) {
 	var first []*websocket.Conn
 	for n := range int64(maxNamespaceImages) {
 		first = append(first, b.open("a", 5))
-		b.eventually("a place", func() bool { return b.places.Used() == n+1 })
+		testkit.Until(t, "a place", func() bool { return b.places.Used() == n+1 })
 	}
 	if w := last(t, b.open("a", 5), ignore); !strings.Contains(w.Refused, "of a namespace") {
 		t.Errorf("one more of the namespace: %+v", w)
@@ -335,7 +329,7 @@ func TestStreamsAndUploadsShareThePlaces(t *testing.T) {
 		t.Errorf("one more of the namespace, with a token: %d %s", code, text)
 	}
 	b.open("b", 5)
-	b.eventually("a place", func() bool { return b.places.Used() == b.places.Size })
+	testkit.Until(t, "a place", func() bool { return b.places.Used() == b.places.Size })
 	b.open("c", 5)
 	gone := make(chan string, len(first))
 	for _, client := range first {
@@ -351,13 +345,8 @@ func TestStreamsAndUploadsShareThePlaces(t *testing.T) {
 			}
 		}()
 	}
-	select {
-	case why := <-gone:
-		if why != callers.ErrGaveWay.Error() {
-			t.Errorf("who gives way reads %q", why)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("nobody gives way")
+	if why := testkit.Receive(t, gone, "one that gives way"); why != callers.ErrGaveWay.Error() {
+		t.Errorf("who gives way reads %q", why)
 	}
 }
 

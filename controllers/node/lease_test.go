@@ -17,6 +17,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // leases is a LeaseWriter that runs, on a clock that stands still.
@@ -67,16 +68,8 @@ func (l *leases) run() {
 // awaitWrite waits for a write, and for the wait after it.
 func (l *leases) awaitWrite() {
 	l.t.Helper()
-	select {
-	case <-l.wrote:
-	case <-time.After(10 * time.Second):
-		l.t.Fatal("nothing is written")
-	}
-	for deadline := time.Now().Add(10 * time.Second); !l.clock.HasWaiters(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			l.t.Fatal("it does not wait")
-		}
-	}
+	testkit.Receive(l.t, l.wrote, "a write")
+	testkit.Until(l.t, "the wait", l.clock.HasWaiters)
 }
 
 func (l *leases) lease() *coordinationv1.Lease {

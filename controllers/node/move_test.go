@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -33,6 +34,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -293,9 +295,14 @@ func (p *played) arguments(command string) json.RawMessage {
 
 // wasAsked says how often the launcher was asked for a command.
 func (p *played) wasAsked(command string) int {
+	return len(slices.DeleteFunc(p.commands(), func(c string) bool { return c != command }))
+}
+
+// commands are all that the launcher was asked for.
+func (p *played) commands() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(slices.DeleteFunc(slices.Clone(p.asked), func(c string) bool { return c != command }))
+	return slices.Clone(p.asked)
 }
 
 // sent is a source that has sent everything.
@@ -335,19 +342,24 @@ func (m *moving) decide(d v1.MigrationDecision) {
 // until reconciles on both nodes until something is so.
 func (m *moving) until(what string, so func() bool) {
 	m.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !so(); <-tick.C {
-		if time.Now().After(deadline) {
-			m.Fatalf("not %s: %+v\nthe source was asked for %v, the target for %v", what, m.status(), m.source.asked, m.target.asked)
+	testkit.Eventually(m, what, func() error {
+		if so() {
+			return nil
 		}
-		_, _ = m.there.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
-		if m.there.Node == m.here {
-			_, _ = m.here.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
-			m.settle()
-		} else if launcher := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod}); launcher != nil {
-			m.here.depart(m.vmi(), launcher)
-		}
+		m.turn()
+		return fmt.Errorf("the status is %+v; the source was asked for %v, the target for %v", m.status(), m.source.commands(), m.target.commands())
+	})
+}
+
+// turn has both sides look once.
+func (m *moving) turn() {
+	m.Helper()
+	_, _ = m.there.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
+	if m.there.Node == m.here {
+		_, _ = m.here.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
+		m.settle()
+	} else if launcher := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod}); launcher != nil {
+		m.here.depart(m.vmi(), launcher)
 	}
 }
 
@@ -493,8 +505,9 @@ func TestWithoutAPIServerGuestRunsOnOneSide(t *testing.T) {
 		if late {
 			m.clock.Step(decisionPatience + time.Second)
 		}
-		for begun := time.Now(); time.Since(begun) < time.Second; {
-			m.until("looked at", func() bool { return m.target.is().State == control.StateReceived })
+		m.until("looked at", func() bool { return m.target.is().State == control.StateReceived })
+		for range 20 {
+			m.turn()
 			if m.target.wasAsked(control.CommandRun)+m.source.wasAsked(control.CommandTakeBack)+m.source.wasAsked(control.CommandRelease) > 0 || m.status().Decision != "" {
 				t.Fatalf("decided without the API server: %v, %v", m.source.asked, m.target.asked)
 			}
@@ -756,16 +769,15 @@ func TestLeftLauncherOfTheSameNodeIsEnded(t *testing.T) {
 				return m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: s.SourcePod}).State().State == m.source.is().State
 			})
 			m.restart()
-			tick := time.NewTicker(5 * time.Millisecond)
-			defer tick.Stop()
-			for deadline := time.Now().Add(20 * time.Second); m.source.wasAsked(c.command) == 0; <-tick.C {
-				if time.Now().After(deadline) {
-					t.Fatalf("the source was asked for %v", m.source.asked)
+			testkit.Eventually(t, "a question to the source", func() error {
+				if m.source.wasAsked(c.command) > 0 {
+					return nil
 				}
 				if _, err := m.here.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}}); err != nil {
 					t.Fatal(err)
 				}
-			}
+				return fmt.Errorf("it was asked for %v", m.source.commands())
+			})
 			m.idle()
 		})
 	}

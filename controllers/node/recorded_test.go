@@ -3,10 +3,10 @@ package node
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,6 +17,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
@@ -125,11 +126,12 @@ func TestRecordedLauncher(t *testing.T) {
 	s := n.sessions.Get(nodetest.Pod("a"))
 	await := func(what string, is func(control.StateReport) bool) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !is(s.State()); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("the VM has not %s: %+v", what, s.State())
+		testkit.Eventually(t, "a VM that has "+what, func() error {
+			if state := s.State(); !is(state) {
+				return fmt.Errorf("the state is %+v", state)
 			}
-		}
+			return nil
+		})
 	}
 
 	vmi := &v1.VirtualMachineInstance{}

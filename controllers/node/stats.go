@@ -28,13 +28,14 @@ type StatsCollector struct {
 	Reconciler *Reconciler
 	Log        logr.Logger
 
+	patience   time.Duration // statsPatience, except in tests
 	series     series.VMIStats
 	unanswered *prometheus.Desc
 }
 
 // NewStatsCollector makes a StatsCollector.
 func NewStatsCollector(r *Reconciler, log logr.Logger) *StatsCollector {
-	return &StatsCollector{Reconciler: r, Log: log, series: series.NewVMIStats(), unanswered: prometheus.NewDesc("kubeqemu_vmi_stats_unanswered",
+	return &StatsCollector{Reconciler: r, Log: log, patience: statsPatience, series: series.NewVMIStats(), unanswered: prometheus.NewDesc("kubeqemu_vmi_stats_unanswered",
 		"Running guests whose virt-launcher did not say in time what they use: their series are missing.", []string{"node"}, nil)}
 }
 
@@ -43,7 +44,7 @@ func (*StatsCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect asks all launchers at once.
 func (c *StatsCollector) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), statsPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 	defer cancel()
 	var vmis v1.VirtualMachineInstanceList
 	// UnsafeDisableDeepCopy is safe here: the VMIs are only read.

@@ -1,11 +1,14 @@
 package heap
 
 import (
+	"fmt"
 	"runtime"
 	"runtime/metrics"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 func TestFrequentCollectionsMeanBusy(t *testing.T) {
@@ -71,7 +74,7 @@ func TestKeeperRaisesGOGCAndPutsItBack(t *testing.T) {
 	if got := percent(); got != idlePercent {
 		t.Errorf("idle: %d percent", got)
 	}
-	for deadline := time.Now().Add(time.Minute); percent() != mostPercent; {
+	for deadline := time.Now().Add(testkit.Patience); percent() != mostPercent; {
 		if time.Now().After(deadline) {
 			t.Fatalf("many collections, and still %d percent", percent())
 		}
@@ -126,11 +129,12 @@ func TestStacksAreGivenBackAfterTheWork(t *testing.T) {
 	k.pace.busy = true
 	k.after(0, k.calm)
 	k.mu.Unlock()
-	for deadline := time.Now().Add(time.Minute); stacks() > others+goroutines*(6<<10); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines, and stacks of %d KiB, %d KiB of them others'", goroutines, stacks()>>10, others>>10)
+	testkit.Eventually(t, "the stacks' return", func() error {
+		if got := stacks(); got > others+goroutines*(6<<10) {
+			return fmt.Errorf("%d goroutines, and stacks of %d KiB, %d KiB of them others'", goroutines, got>>10, others>>10)
 		}
-	}
+		return nil
+	})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.pace.busy {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // now is a context that waits for nothing.
@@ -105,7 +107,7 @@ func TestWhoWaitsForABudgetGetsRoom(t *testing.T) {
 				given <- w.key
 			}
 		}()
-		waitFor(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == i+1 })
+		testkit.Until(t, "one more that waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == i+1 })
 	}
 	first.Release()
 	if got := <-given; got != "small" {
@@ -116,15 +118,6 @@ func TestWhoWaitsForABudgetGetsRoom(t *testing.T) {
 	case got := <-given:
 		t.Errorf("%s has more than there is", got)
 	case <-time.After(20 * time.Millisecond):
-	}
-}
-
-func waitFor(t *testing.T, what func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !what(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come")
-		}
 	}
 }
 
@@ -141,7 +134,7 @@ func TestWaitingCountsForAKeysShareOfABudget(t *testing.T) {
 			_, err := b.Take(t.Context(), "a", 1, nil)
 			given <- err
 		}()
-		waitFor(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == i+1 })
+		testkit.Until(t, "one more that waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == i+1 })
 	}
 	var share *ShareError
 	if _, err := b.Take(now(), "a", 1, nil); !errors.As(err, &share) {
@@ -212,7 +205,7 @@ func TestConcurrentUseStaysWithinTheBudget(t *testing.T) {
 			random := rand.New(rand.NewPCG(i, 0))
 			for range 50 {
 				asked := make(chan struct{})
-				patience := 10 * time.Second // some wait for as long as it takes on a busy machine
+				patience := testkit.Patience // some wait for as long as it takes on a busy machine
 				if random.IntN(4) == 0 {
 					patience = time.Millisecond
 				}

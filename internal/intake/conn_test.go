@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 const strangers = 8
@@ -79,7 +81,7 @@ func (s *testServer) tls(from string, certificates ...tls.Certificate) *tls.Conn
 
 // ask asks on a connection, and leaves it open.
 func ask(conn net.Conn, head string) (int, error) {
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n"+head+"\r\n"); err != nil {
 		return 0, err
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // TestMain lets the test binary be the child.
@@ -69,7 +71,7 @@ func TestCheckOfThisMachine(t *testing.T) {
 	if result.Reason == "" {
 		t.Error("no reason")
 	}
-	if limit := DefaultLimits().Wall + killLimit + time.Second; elapsed > limit {
+	if limit := DefaultLimits().Wall + killLimit + testkit.Patience; elapsed > limit {
 		t.Errorf("took %v, more than %v", elapsed, limit)
 	}
 	if _, err := os.Stat(device); err != nil && (result.Verdict != Broken || !strings.Contains(result.Reason, "no such file")) {
@@ -100,9 +102,9 @@ func TestMissingDeviceIsNamed(t *testing.T) {
 func TestHangingChildIsKilled(t *testing.T) {
 	file := t.TempDir() + "/pid"
 	start := time.Now()
-	limits := Limits{CPU: time.Minute, Asleep: time.Second, Wall: time.Minute}
+	limits := Limits{CPU: time.Hour, Asleep: time.Second, Wall: time.Hour}
 	result := Checker{Args: []string{"hang", file}, Limits: limits}.Run(context.Background())
-	if elapsed := time.Since(start); elapsed < time.Second || elapsed > limits.Wall/2 {
+	if elapsed := time.Since(start); elapsed < time.Second {
 		t.Errorf("took %v", elapsed)
 	}
 	if result.Verdict != Broken || !strings.Contains(result.Reason, "slept for 1s, and was killed") {
@@ -116,9 +118,12 @@ func TestHangingChildIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
-		t.Errorf("the child %d is still there: %v", pid, err)
-	}
+	testkit.Eventually(t, fmt.Sprintf("the end of the child %d", pid), func() error {
+		if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
+			return fmt.Errorf("it is still there: %w", err)
+		}
+		return nil
+	})
 }
 
 // starve makes this process one that runs where nobody else wants to, on a CPU
@@ -161,7 +166,7 @@ func TestLoadIsNotABrokenKVM(t *testing.T) {
 	if starved.Verdict != Unknown || !strings.Contains(starved.Reason, "of CPU time within 1.5s") {
 		t.Errorf("starved: %+v", starved)
 	}
-	limits.CPU, limits.Wall = limits.CPU/4, time.Minute
+	limits.CPU, limits.Wall = limits.CPU/4, time.Hour
 	if served := (Checker{Args: []string{"spin"}, Limits: limits}).Run(context.Background()); served.Verdict != Broken || !strings.Contains(served.Reason, "within 250ms of CPU time") {
 		t.Errorf("not starved: %+v", served)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // TestTakenPortIsTriedAgain: a port that somebody else has ends nothing, and is taken once it
@@ -31,18 +33,13 @@ func TestTakenPortIsTriedAgain(t *testing.T) {
 	case <-time.After(200 * time.Millisecond):
 	}
 	other.Close()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	testkit.Eventually(t, "somebody who listens on the port that is free", func() error {
 		conn, err := net.Dial("tcp", server.Address)
-		if err == nil {
-			conn.Close()
-			break
+		if err != nil {
+			return err
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the port is free, and nobody listens: %v", err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return conn.Close()
+	})
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("at its end: %v", err)

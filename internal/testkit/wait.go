@@ -48,6 +48,41 @@ func Until(t testing.TB, what string, holds func() bool) {
 	})
 }
 
+// Slower tries with a time that grows fourfold until the try succeeds. It is for a bound on the wall clock that is
+// in what the test looks at, and that no fake clock takes: on a machine too busy for a short time, a longer one
+// holds. The test fails with the error of the try whose time is Patience or more.
+func Slower(t testing.TB, first time.Duration, try func(time.Duration) error) {
+	t.Helper()
+	for d := first; ; d *= 4 {
+		err := try(d)
+		if err == nil {
+			return
+		}
+		if d >= Patience {
+			t.Fatalf("with %s: %v", d, err)
+		}
+		t.Logf("with %s: %v; once more with %s", d, err, 4*d)
+	}
+}
+
+// Soon fails the test if what it measures takes longer than most five times in a row. A busy machine makes one late,
+// and what is slow by itself is late each time.
+func Soon(t testing.TB, what string, most time.Duration, measure func() time.Duration) {
+	t.Helper()
+	const tries = 5
+	fastest := measure()
+	for range tries - 1 {
+		if fastest <= most {
+			return
+		}
+		t.Logf("%s took %s; once more", what, fastest)
+		fastest = min(fastest, measure())
+	}
+	if fastest > most {
+		t.Errorf("%s took %s or more, %d times, and should take %s at most", what, fastest, tries, most)
+	}
+}
+
 // Receive waits for a channel's next value or its end, no longer than Patience.
 func Receive[V any](t testing.TB, c <-chan V, what string) V {
 	t.Helper()

@@ -3,6 +3,7 @@ package testkit
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,8 @@ type recorder struct {
 	testing.TB
 	failure string
 }
+
+func (r *recorder) Errorf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }
 
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.failure = fmt.Sprintf(format, args...)
@@ -97,4 +100,49 @@ func TestUntil(t *testing.T) {
 			t.Errorf("%q, not %q", got, want)
 		}
 	})
+}
+
+func TestSlower(t *testing.T) {
+	var got []time.Duration
+	try := func(least time.Duration) string {
+		got = nil
+		return failure(t, func(t testing.TB) {
+			Slower(t, time.Second, func(d time.Duration) error {
+				if got = append(got, d); d < least {
+					return errors.New("too short")
+				}
+				return nil
+			})
+		})
+	}
+	if why, want := try(16*time.Second), []time.Duration{time.Second, 4 * time.Second, 16 * time.Second}; why != "" || !slices.Equal(got, want) {
+		t.Errorf("tried with %v: %s", got, why)
+	}
+	if why, want := try(time.Hour), "with 4m16s: too short"; why != want || len(got) != 5 {
+		t.Errorf("tried with %v: %s", got, why)
+	}
+}
+
+func TestSoon(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes []time.Duration
+		tries int
+		fails string
+	}{
+		"at once":     {[]time.Duration{time.Second}, 1, ""},
+		"the third":   {[]time.Duration{time.Minute, 2 * time.Second, time.Second}, 3, ""},
+		"never":       {[]time.Duration{time.Minute, 4, 3, 2, 5}, 5, "it took 2ns or more, 5 times, and should take 1ns at most"},
+		"at the last": {[]time.Duration{time.Minute, 4, 3, 2, 1}, 5, ""},
+	} {
+		tries, most := 0, time.Second
+		if name == "never" || name == "at the last" {
+			most = 1
+		}
+		got := failure(t, func(t testing.TB) {
+			Soon(t, "it", most, func() time.Duration { tries++; return c.takes[tries-1] })
+		})
+		if got != c.fails || tries != c.tries {
+			t.Errorf("%s: %d times: %s", name, tries, got)
+		}
+	}
 }

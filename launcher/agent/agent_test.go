@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -53,6 +55,19 @@ func connectedGuest(t *testing.T) *guest {
 	g.SetRunning(true)
 	g.until("connected", isConnected)
 	return g
+}
+
+// withoutClock runs a test with a guest whose agent has been found, and a clock that stands still while anybody works.
+func withoutClock(t *testing.T, test func(t *testing.T, g *guest)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		g := newGuestOn(t, ours, theirs, Credentials{}, slog.New(slog.DiscardHandler))
+		g.opened(true)
+		g.SetRunning(true)
+		g.until("connected", isConnected)
+		test(t, g)
+	})
 }
 
 func newGuestWith(t *testing.T, c Credentials, log *slog.Logger) *guest {
@@ -149,14 +164,12 @@ func (g *guest) opened(open bool) {
 // until waits for a report.
 func (g *guest) until(what string, is func(control.AgentReport) bool) {
 	g.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
-	for time.Now().Before(deadline) {
-		if is(g.Report()) {
-			return
+	testkit.Eventually(g.t, "a report: "+what, func() error {
+		if r := g.Report(); !is(r) {
+			return fmt.Errorf("the last is %+v", r)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	g.t.Fatalf("%s: the report is %+v", what, g.Report())
+		return nil
+	})
 }
 
 func isConnected(r control.AgentReport) bool { return r.Connected && len(r.Interfaces) > 0 }
@@ -263,24 +276,25 @@ func TestAgentRestarted(t *testing.T) {
 // of a guest that is paused nobody expects an answer.
 func TestAgentSilent(t *testing.T) {
 	t.Parallel()
-	g := connectedGuest(t)
-	g.SetRunning(false)
-	g.set("guest-ping", "")
-	g.set("guest-network-get-interfaces", "")
-	g.Poll()
-	if answer := g.probe(t.Context(), Request{}); answer.Skipped == "" || answer.Error != "" {
-		t.Errorf("a probe of a guest that is paused: %+v", answer)
-	}
-	time.Sleep(50 * time.Millisecond)
-	if !g.Report().Connected {
-		t.Error("a guest that is paused has lost its agent")
-	}
-	g.SetRunning(true)
-	g.Poll()
-	g.until("silent", func(r control.AgentReport) bool { return !r.Connected })
-	if answer := g.probe(t.Context(), Request{}); answer.Error != ErrNotConnected.Error() {
-		t.Errorf("a probe of a silent agent: %+v", answer)
-	}
+	withoutClock(t, func(t *testing.T, g *guest) {
+		g.SetRunning(false)
+		g.set("guest-ping", "")
+		g.set("guest-network-get-interfaces", "")
+		g.Poll()
+		if answer := g.probe(t.Context(), Request{}); answer.Skipped == "" || answer.Error != "" {
+			t.Errorf("a probe of a guest that is paused: %+v", answer)
+		}
+		time.Sleep(50 * time.Millisecond)
+		if !g.Report().Connected {
+			t.Error("a guest that is paused has lost its agent")
+		}
+		g.SetRunning(true)
+		g.Poll()
+		g.until("silent", func(r control.AgentReport) bool { return !r.Connected })
+		if answer := g.probe(t.Context(), Request{}); answer.Error != ErrNotConnected.Error() {
+			t.Errorf("a probe of a silent agent: %+v", answer)
+		}
+	})
 }
 
 // TestAgentOfEndedGuest: when QEMU has ended, nothing is known of the guest any more.
@@ -304,71 +318,88 @@ func TestAgentOfEndedGuest(t *testing.T) {
 // became of the question.
 func TestFrozenGuestIsThawedInTime(t *testing.T) {
 	t.Parallel()
-	g := connectedGuest(t)
-	if err := g.Freeze(t.Context(), 100*time.Millisecond); err != nil || !g.Report().Frozen {
-		t.Fatalf("freeze: %v, %+v", err, g.Report())
-	}
-	if answer := g.probe(t.Context(), Request{Program: "/bin/true"}); answer.Skipped == "" {
-		t.Errorf("a program while the file systems are frozen: %+v", answer)
-	}
-	g.until("thawed in time", func(r control.AgentReport) bool { return !r.Frozen })
-	if err := g.Freeze(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Thaw(t.Context()); err != nil || g.Report().Frozen {
-		t.Errorf("thaw: %v", err)
-	}
-	// Nobody knows what became of this one.
-	g.set("guest-fsfreeze-freeze", "")
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := g.Freeze(ctx, time.Hour); err == nil {
-		t.Error("an agent that did not answer has frozen")
-	}
-	g.until("thawed at once", func(r control.AgentReport) bool { return !r.Frozen })
+	withoutClock(t, func(t *testing.T, g *guest) {
+		if err := g.Freeze(t.Context(), 100*time.Millisecond); err != nil || !g.Report().Frozen {
+			t.Fatalf("freeze: %v, %+v", err, g.Report())
+		}
+		if answer := g.probe(t.Context(), Request{Program: "/bin/true"}); answer.Skipped == "" {
+			t.Errorf("a program while the file systems are frozen: %+v", answer)
+		}
+		g.until("thawed in time", func(r control.AgentReport) bool { return !r.Frozen })
+		if err := g.Freeze(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Thaw(t.Context()); err != nil || g.Report().Frozen {
+			t.Errorf("thaw: %v", err)
+		}
+		// Nobody knows what became of this one.
+		g.set("guest-fsfreeze-freeze", "")
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := g.Freeze(ctx, time.Hour); err == nil {
+			t.Error("an agent that did not answer has frozen")
+		}
+		g.until("thawed at once", func(r control.AgentReport) bool { return !r.Frozen })
+	})
 }
 
 // TestFreezeRenewed: a guest that is frozen for longer right when its time is
 // over stays frozen.
 func TestFreezeRenewed(t *testing.T) {
 	t.Parallel()
+	testkit.Slower(t, 100*time.Millisecond, func(frozen time.Duration) error { return freezeRenewed(t, frozen) })
+}
+
+// freezeRenewed returns an error if the renewed freeze is undone, or was too late.
+func freezeRenewed(t *testing.T, frozen time.Duration) error {
+	t.Helper()
 	g := connectedGuest(t)
-	if err := g.Freeze(t.Context(), 200*time.Millisecond); err != nil {
+	if err := g.Freeze(t.Context(), frozen); err != nil {
 		t.Fatal(err)
 	}
 	g.set("guest-fsfreeze-status", `"frozen"`)
 	g.mu.Lock() // the agent takes its time
 	renewed := make(chan error, 1)
 	go func() { renewed <- g.Freeze(t.Context(), time.Hour) }()
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(2 * frozen)
 	g.mu.Unlock()
 	if err := <-renewed; err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(frozen)
 	if g.wasAsked("guest-fsfreeze-thaw") || !g.Report().Frozen {
-		t.Error("the renewed freeze is undone")
+		return errors.New("the renewed freeze is undone")
 	}
+	return nil
 }
 
 // TestFreezeIsNotSent: nothing is frozen by a command that waited in vain.
 func TestFreezeIsNotSent(t *testing.T) {
 	t.Parallel()
+	testkit.Slower(t, 50*time.Millisecond, func(pause time.Duration) error { return freezeIsNotSent(t, pause) })
+}
+
+// freezeIsNotSent returns an error if the freeze was sent: it had its turn before the question that is to be in its way,
+// or it was sent in vain.
+func freezeIsNotSent(t *testing.T, pause time.Duration) error {
+	t.Helper()
 	g := connectedGuest(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*pause)
 	defer cancel()
 	g.mu.Lock() // the agent takes its time
 	frozen, users := make(chan error, 1), make(chan error, 1)
 	go func() { frozen <- g.Freeze(ctx, 0) }()
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(pause)
 	// This is its next question, and it has no answer to it.
 	go func() { _, err := g.client.Users(ctx); users <- err }()
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(pause)
 	g.mu.Unlock()
-	if err := <-frozen; err == nil || g.wasAsked("guest-fsfreeze-freeze") || g.Report().Frozen {
-		t.Errorf("frozen: %v, %+v", err, g.Report())
-	}
+	err := <-frozen
 	<-users
+	if err == nil || g.wasAsked("guest-fsfreeze-freeze") || g.Report().Frozen {
+		return fmt.Errorf("frozen: %v, %+v", err, g.Report())
+	}
+	return nil
 }
 
 // TestThawWhilePaused: a guest whose CPUs are stopped is thawed when they run.
@@ -404,9 +435,7 @@ func TestProbeWhileFreezing(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	frozen := make(chan error, 1)
 	go func() { frozen <- g.Freeze(ctx, 0) }()
-	for !g.wasAsked("guest-fsfreeze-freeze") {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "the question", func() bool { return g.wasAsked("guest-fsfreeze-freeze") })
 	for _, r := range []Request{{}, {Program: "/bin/true"}} {
 		if answer := g.probe(t.Context(), r); answer.Skipped == "" {
 			t.Errorf("%+v: %+v", r, answer)
@@ -516,7 +545,7 @@ func TestProbesAfterFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	var answer Answer
 	if _, err := io.WriteString(conn, "{}\n"); err != nil {
 		t.Fatal(err)
@@ -549,7 +578,7 @@ func TestAgentSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 		_, err = io.WriteString(conn, line)
 		var answer Answer
 		if data, readErr := io.ReadAll(conn); err == nil && readErr == nil && len(data) > 0 {
@@ -560,10 +589,10 @@ func TestAgentSocket(t *testing.T) {
 		}
 		return answer
 	}
-	if a := say(`{"timeoutSeconds": 5}` + "\n"); a.Error != "" || a.Skipped != "" {
+	if a := say(`{"timeoutSeconds": 60}` + "\n"); a.Error != "" || a.Skipped != "" {
 		t.Errorf("ping: %+v", a)
 	}
-	if a := say(`{"program": "/bin/x", "timeoutSeconds": 5}` + "\n"); a.ExitCode != 3 || string(a.Stdout) != "out" {
+	if a := say(`{"program": "/bin/x", "timeoutSeconds": 60}` + "\n"); a.ExitCode != 3 || string(a.Stdout) != "out" {
 		t.Errorf("exec: %+v", a)
 	}
 	say("nonsense\n")
@@ -574,7 +603,7 @@ func TestAgentSocket(t *testing.T) {
 	// More than are answered at a time.
 	var all sync.WaitGroup
 	for range 3 * maxProbes {
-		all.Go(func() { say(`{"timeoutSeconds": 15}` + "\n") })
+		all.Go(func() { say(`{"timeoutSeconds": 60}` + "\n") })
 	}
 	all.Wait()
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // socketpair is a connected pair of unix stream sockets.
@@ -29,7 +31,7 @@ func socketpair(t testing.TB) (a, b *net.UnixConn) {
 			t.Fatal(err)
 		}
 		conns[i] = c.(*net.UnixConn)
-		conns[i].SetDeadline(time.Now().Add(30 * time.Second))
+		conns[i].SetDeadline(time.Now().Add(testkit.Patience))
 		t.Cleanup(func() { c.Close() })
 	}
 	return conns[0], conns[1]

@@ -6,9 +6,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // Requests of FUSE, linux/fuse.h.
@@ -48,16 +49,11 @@ func hanging(t *testing.T) int {
 			t.Error(err)
 		}
 	})
-	select {
-	case r := <-done:
-		if r.err != nil {
-			t.Fatalf("open a file of FUSE: %v", r.err)
-		}
-		return r.fd
-	case <-time.After(20 * time.Second):
-		t.Fatal("a file of FUSE is not opened")
+	r := testkit.Receive(t, done, "a file of FUSE")
+	if r.err != nil {
+		t.Fatalf("open a file of FUSE: %v", r.err)
 	}
-	return -1
+	return r.fd
 }
 
 // serveFUSE answers until the file is open.

@@ -7,9 +7,10 @@ import (
 	"io"
 	"runtime"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // FuzzClient plays a launcher whose guest broke out: whatever it sends, the
@@ -36,7 +37,7 @@ func FuzzClient(f *testing.F) {
 			events++
 			m.Close()
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
 		var state StateReport
 		err := c.Call(ctx, CommandQueryState, nil, &state)

@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -88,67 +90,69 @@ func freeze(ctx context.Context, c *Client) error {
 // TestFreezeIsNotSent: who did not get the turn, or found nobody who listens,
 // knows that nothing is frozen.
 func TestFreezeIsNotSent(t *testing.T) {
-	c, a := connected(t)
-	a.answer = func(string, json.RawMessage) {}
-	soon := func() context.Context {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		t.Cleanup(cancel)
-		return ctx
-	}
-	c.turn <- struct{}{}
-	if sent, err := c.Freeze(soon()); sent || err == nil {
-		t.Errorf("without the turn: %v, %v", sent, err)
-	}
-	<-c.turn
-	if sent, err := c.Freeze(soon()); !sent || !errors.Is(err, ErrSilent) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without an answer: %v, %v", sent, err)
-	}
-	a.port.Close()
-	if sent, err := c.Freeze(soon()); sent || err == nil {
-		t.Errorf("to nobody: %v, %v", sent, err)
-	}
+	withoutClock(t, func(t *testing.T, c *Client, a *fakeAgent) {
+		a.answer = func(string, json.RawMessage) {}
+		soon := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		c.turn <- struct{}{}
+		if sent, err := c.Freeze(soon()); sent || err == nil {
+			t.Errorf("without the turn: %v, %v", sent, err)
+		}
+		<-c.turn
+		if sent, err := c.Freeze(soon()); !sent || !errors.Is(err, ErrSilent) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without an answer: %v, %v", sent, err)
+		}
+		a.port.Close()
+		if sent, err := c.Freeze(soon()); sent || err == nil {
+			t.Errorf("to nobody: %v, %v", sent, err)
+		}
+	})
 }
 
 // TestExecWaitsForTheProgramsEnd: a program's end is waited for; of what it wrote, the beginning is kept.
 func TestExecWaitsForTheProgramsEnd(t *testing.T) {
-	c, a := connected(t)
-	ends, running := `{"return": {"exited": true, "exitcode": 3, "out-data": "b3V0", "err-data": "ZXJy"}}`, 2
-	a.answer = func(command string, _ json.RawMessage) {
-		switch {
-		case command == "guest-exec":
-			running = 2
-			a.write(`{"return": {"pid": 42}}` + "\n")
-		case running > 0:
-			running--
-			a.write(`{"return": {"exited": false}}` + "\n")
-		default:
-			a.write(ends + "\n")
+	withoutClock(t, func(t *testing.T, c *Client, a *fakeAgent) {
+		ends, running := `{"return": {"exited": true, "exitcode": 3, "out-data": "b3V0", "err-data": "ZXJy"}}`, 2
+		a.answer = func(command string, _ json.RawMessage) {
+			switch {
+			case command == "guest-exec":
+				running = 2
+				a.write(`{"return": {"pid": 42}}` + "\n")
+			case running > 0:
+				running--
+				a.write(`{"return": {"exited": false}}` + "\n")
+			default:
+				a.write(ends + "\n")
+			}
 		}
-	}
-	result, err := c.Exec(t.Context(), "/bin/x", []string{"-a"})
-	if diff := cmp.Diff(Result{ExitCode: 3, Stdout: []byte("out"), Stderr: []byte("err")}, result); diff != "" || err != nil {
-		t.Errorf("%v, %s", err, diff)
-	}
-	if !slices.Contains(a.asked, `guest-exec{"path":"/bin/x","arg":["-a"],"capture-output":true}`) || !slices.Contains(a.asked, `guest-exec-status{"pid":42}`) {
-		t.Errorf("the agent was asked %q", a.asked)
-	}
-	ends = `{"return": {"out-data": "` + strings.Repeat("eHh4", 1<<20) + `", "exited": true, "exitcode": 4}}`
-	if result, err = c.Exec(t.Context(), "/bin/x", nil); err != nil || result.ExitCode != 4 || string(result.Stdout) != strings.Repeat("xxx", maxString/4) {
-		t.Errorf("much output: %v, code %d, %d bytes", err, result.ExitCode, len(result.Stdout))
-	}
-	ends = `{"return": {"exited": true}}`
-	if _, err = c.Exec(t.Context(), "/bin/x", nil); err == nil {
-		t.Error("a program of which nothing is said has ended well")
-	}
-	ends = `{"return": {"exited": false}}`
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if _, err = c.Exec(ctx, "/bin/x", nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a program that does not end: %v", err)
-	}
-	if err := c.Desync(t.Context()); err != nil {
-		t.Error(err)
-	}
+		result, err := c.Exec(t.Context(), "/bin/x", []string{"-a"})
+		if diff := cmp.Diff(Result{ExitCode: 3, Stdout: []byte("out"), Stderr: []byte("err")}, result); diff != "" || err != nil {
+			t.Errorf("%v, %s", err, diff)
+		}
+		if !slices.Contains(a.asked, `guest-exec{"path":"/bin/x","arg":["-a"],"capture-output":true}`) || !slices.Contains(a.asked, `guest-exec-status{"pid":42}`) {
+			t.Errorf("the agent was asked %q", a.asked)
+		}
+		ends = `{"return": {"out-data": "` + strings.Repeat("eHh4", 1<<20) + `", "exited": true, "exitcode": 4}}`
+		if result, err = c.Exec(t.Context(), "/bin/x", nil); err != nil || result.ExitCode != 4 || string(result.Stdout) != strings.Repeat("xxx", maxString/4) {
+			t.Errorf("much output: %v, code %d, %d bytes", err, result.ExitCode, len(result.Stdout))
+		}
+		ends = `{"return": {"exited": true}}`
+		if _, err = c.Exec(t.Context(), "/bin/x", nil); err == nil {
+			t.Error("a program of which nothing is said has ended well")
+		}
+		ends = `{"return": {"exited": false}}`
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if _, err = c.Exec(ctx, "/bin/x", nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a program that does not end: %v", err)
+		}
+		if err := c.Desync(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestHostileAgentCostsLittle: whatever answers, it costs little, and a good answer afterwards
@@ -207,7 +211,7 @@ func TestHostileAgentCostsLittle(t *testing.T) {
 			}
 			good(a)
 			// On a machine that has much to do the agent may need longer than a call waits.
-			for deadline := time.Now().Add(time.Minute); ; {
+			for deadline := time.Now().Add(testkit.Patience); ; {
 				if hostname, err = c.Hostname(t.Context()); !errors.Is(err, ErrSilent) || time.Now().After(deadline) {
 					break
 				}
@@ -253,91 +257,94 @@ func TestLongListsAreCut(t *testing.T) {
 // TestSilentAgentHoldsUpNobody: an agent that does not answer holds up nobody for long, and its
 // answer, when it comes, is not taken for that to the next question.
 func TestSilentAgentHoldsUpNobody(t *testing.T) {
-	c, a := connected(t)
-	a.answer = func(string, json.RawMessage) {}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := c.Ping(ctx); !errors.Is(err, ErrSilent) {
-		t.Errorf("no answer: %v", err)
-	}
-	a.write(`{"return": {"host-name": "late"}}` + "\n\xff{\"return\": 7}\n")
-	a.answer = func(string, json.RawMessage) { a.write(`{"return": {"host-name": "now"}}` + "\n") }
-	if name, err := c.Hostname(t.Context()); name != "now" || err != nil {
-		t.Errorf("after a late answer: %q, %v", name, err)
-	}
-	a.port.Close()
-	if err := c.Ping(t.Context()); err == nil {
-		t.Error("a port that was closed answers")
-	}
+	withoutClock(t, func(t *testing.T, c *Client, a *fakeAgent) {
+		a.answer = func(string, json.RawMessage) {}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := c.Ping(ctx); !errors.Is(err, ErrSilent) {
+			t.Errorf("no answer: %v", err)
+		}
+		go a.write(`{"return": {"host-name": "late"}}` + "\n\xff{\"return\": 7}\n") // it is read with the next answer
+		synctest.Wait()
+		a.answer = func(string, json.RawMessage) { a.write(`{"return": {"host-name": "now"}}` + "\n") }
+		if name, err := c.Hostname(t.Context()); name != "now" || err != nil {
+			t.Errorf("after a late answer: %q, %v", name, err)
+		}
+		a.port.Close()
+		if err := c.Ping(t.Context()); err == nil {
+			t.Error("a port that was closed answers")
+		}
+	})
 }
 
 // TestAliveWaitsForNobodysQuestions: who finds out whether the agent answers has to wait for nobody's
 // questions, and is told of an agent that answers nobody.
 func TestAliveWaitsForNobodysQuestions(t *testing.T) {
-	c, a := connected(t)
-	named, held := make(chan struct{}), make(chan struct{})
-	a.answer = func(command string, _ json.RawMessage) {
-		switch command {
-		case "guest-get-host-name":
-			<-named
-			a.write(`{"return": {"host-name": "x"}}` + "\n")
-		case "guest-get-users":
-			<-held
-		case "guest-get-osinfo":
-			a.write(`{"return": {}}` + "\n")
-		}
-	}
-	waits := func(ask func() error) chan error {
-		done := make(chan error, 1)
-		go func() { done <- ask() }()
-		return done
-	}
-	until := func(asked string) {
-		for {
-			a.mu.Lock()
-			yes := slices.Contains(a.asked, asked)
-			a.mu.Unlock()
-			if yes {
-				return
+	withoutClock(t, func(t *testing.T, c *Client, a *fakeAgent) {
+		named, held := make(chan struct{}), make(chan struct{})
+		a.answer = func(command string, _ json.RawMessage) {
+			switch command {
+			case "guest-get-host-name":
+				<-named
+				a.write(`{"return": {"host-name": "x"}}` + "\n")
+			case "guest-get-users":
+				<-held
+			case "guest-get-osinfo":
+				a.write(`{"return": {}}` + "\n")
 			}
-			time.Sleep(time.Millisecond)
 		}
-	}
-	first := waits(func() error { _, err := c.Hostname(t.Context()); return err })
-	until("guest-get-host-name")
-	c.mu.Lock()
-	c.answered = time.Time{} // the synchronization was long ago
-	c.mu.Unlock()
-	alive := waits(func() error { return c.Alive(t.Context()) })
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := c.Alive(ctx); err == nil {
-		t.Error("an agent that answers nobody is alive")
-	}
-	close(named)
-	if err := <-alive; err != nil {
-		t.Errorf("while it answers another: %v", err)
-	}
-	if err := <-first; err != nil {
-		t.Error(err)
-	}
-	// It has just answered, and is busy.
-	if _, err := c.OS(t.Context()); err != nil {
-		t.Error(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	second := waits(func() error { _, err := c.Users(ctx); return err })
-	until("guest-get-users")
-	if err := c.Alive(t.Context()); err != nil {
-		t.Errorf("right after an answer: %v", err)
-	}
-	stop()
-	<-second
-	close(held)
-	// Nobody asks: it has to answer itself.
-	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := c.Alive(ctx); !errors.Is(err, ErrSilent) {
-		t.Errorf("asked itself: %v", err)
-	}
+		waits := func(ask func() error) chan error {
+			done := make(chan error, 1)
+			go func() { done <- ask() }()
+			return done
+		}
+		until := func(asked string) {
+			for {
+				a.mu.Lock()
+				yes := slices.Contains(a.asked, asked)
+				a.mu.Unlock()
+				if yes {
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		first := waits(func() error { _, err := c.Hostname(t.Context()); return err })
+		until("guest-get-host-name")
+		c.mu.Lock()
+		c.answered = time.Time{} // the synchronization was long ago
+		c.mu.Unlock()
+		alive := waits(func() error { return c.Alive(t.Context()) })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := c.Alive(ctx); err == nil {
+			t.Error("an agent that answers nobody is alive")
+		}
+		close(named)
+		if err := <-alive; err != nil {
+			t.Errorf("while it answers another: %v", err)
+		}
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		// It has just answered, and is busy.
+		if _, err := c.OS(t.Context()); err != nil {
+			t.Error(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		second := waits(func() error { _, err := c.Users(ctx); return err })
+		until("guest-get-users")
+		if err := c.Alive(t.Context()); err != nil {
+			t.Errorf("right after an answer: %v", err)
+		}
+		stop()
+		<-second
+		close(held)
+		// Nobody asks: it has to answer itself.
+		ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := c.Alive(ctx); !errors.Is(err, ErrSilent) {
+			t.Errorf("asked itself: %v", err)
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,11 +40,26 @@ func connected(t *testing.T) (*Client, *fakeAgent) {
 		}
 		file.Close()
 	}
-	a := &fakeAgent{t: t, port: ends[1]}
+	return over(t, ends[0], ends[1])
+}
+
+// withoutClock runs a test with a Client, the agent that it asks, and a clock that stands still while anybody works.
+func withoutClock(t *testing.T, test func(*testing.T, *Client, *fakeAgent)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		c, a := over(t, ours, theirs)
+		test(t, c, a)
+	})
+}
+
+func over(t *testing.T, ours, theirs net.Conn) (*Client, *fakeAgent) {
+	t.Helper()
+	a := &fakeAgent{t: t, port: theirs}
 	a.answer = a.fromFile
 	done := make(chan struct{})
 	go func() { defer close(done); a.serve() }()
-	client := New(ends[0])
+	client := New(ours)
 	t.Cleanup(func() { client.Close(); a.port.Close(); <-done })
 	return client, a
 }

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 )
@@ -35,8 +37,8 @@ func (p *played) next(command string) string {
 	return list[0]
 }
 
-// play returns a client that waits for no answer longer than 20 ms.
-func play(t *testing.T, answers map[string][]string) *qmp.Client {
+// play returns a client that waits for no answer longer than patience.
+func play(t *testing.T, answers map[string][]string, patience time.Duration) *qmp.Client {
 	t.Helper()
 	ours, theirs, err := process.Pair("qmp")
 	if err != nil {
@@ -49,7 +51,7 @@ func play(t *testing.T, answers map[string][]string) *qmp.Client {
 		}
 		file.Close()
 	}
-	p, served := &played{answers: answers}, make(chan struct{})
+	p, served := &played{answers: maps.Clone(answers)}, make(chan struct{})
 	go func() {
 		defer close(served)
 		fmt.Fprintln(conns[1], `{"QMP": {"version": {"qemu": {"micro": 0, "minor": 0, "major": 10}, "package": ""}, "capabilities": []}}`)
@@ -70,7 +72,7 @@ func play(t *testing.T, answers map[string][]string) *qmp.Client {
 			}
 		}
 	}()
-	client := qmp.New(conns[0].(*net.UnixConn), qmp.Options{Timeout: 250 * time.Millisecond})
+	client := qmp.New(conns[0].(*net.UnixConn), qmp.Options{Timeout: patience})
 	t.Cleanup(func() { client.Close(); conns[1].Close(); <-served })
 	if err := client.Connect(); err != nil {
 		t.Fatal(err)
@@ -103,14 +105,18 @@ func TestLateAnswerOfSourceIsNoFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, trails := watch(nil), 0
-			w.tick.Reset(time.Millisecond)
-			defer w.stop()
-			s := &Source{QEMU: play(t, c.answers), Trails: func() { trails++ }, Progress: func(Progress) {}}
-			sent, err := s.finish(t.Context(), w, time.Now())
-			if !errors.Is(err, c.fails) || (err == nil) != (c.fails == nil) || trails != c.trails || err == nil && sent.Downtime != 7*time.Millisecond {
-				t.Errorf("%+v, %v, want %v; the memory trailed %d times", sent, err, c.fails, trails)
-			}
+			// A QEMU that answers is silent too while it has no CPU.
+			testkit.Slower(t, 100*time.Millisecond, func(patience time.Duration) error {
+				w, trails := watch(nil), 0
+				w.tick.Reset(time.Millisecond)
+				defer w.stop()
+				s := &Source{QEMU: play(t, c.answers, patience), Trails: func() { trails++ }, Progress: func(Progress) {}}
+				sent, err := s.finish(t.Context(), w, time.Now())
+				if !errors.Is(err, c.fails) || (err == nil) != (c.fails == nil) || trails != c.trails || err == nil && sent.Downtime != 7*time.Millisecond {
+					return fmt.Errorf("%+v, %w, want %w; the memory trailed %d times", sent, err, c.fails, trails)
+				}
+				return nil
+			})
 		})
 	}
 }
@@ -132,21 +138,24 @@ func TestTargetWaitsForALateQEMU(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			state, peer, err := process.Pair("channel")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer state.Close()
-			defer peer.Close()
-			if c.hungUp {
-				peer.Close()
-			}
-			trails := 0
-			target := &Target{QEMU: play(t, c.answers)}
-			err = target.Receive(t.Context(), state, func() { trails++ })
-			if !errors.Is(err, c.fails) || (err == nil) != (c.fails == nil) || trails != c.trails {
-				t.Errorf("%v, want %v; the memory trailed %d times", err, c.fails, trails)
-			}
+			testkit.Slower(t, 100*time.Millisecond, func(patience time.Duration) error {
+				state, peer, err := process.Pair("channel")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer state.Close()
+				defer peer.Close()
+				if c.hungUp {
+					peer.Close()
+				}
+				trails := 0
+				target := &Target{QEMU: play(t, c.answers, patience)}
+				err = target.Receive(t.Context(), state, func() { trails++ })
+				if !errors.Is(err, c.fails) || (err == nil) != (c.fails == nil) || trails != c.trails {
+					return fmt.Errorf("%w, want %w; the memory trailed %d times", err, c.fails, trails)
+				}
+				return nil
+			})
 		})
 	}
 }
@@ -161,18 +170,14 @@ func TestGuestRunsBeforeItsStateIsOnDisk(t *testing.T) {
 	defer state.Close()
 	defer peer.Close()
 	trails, written, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	target := &Target{QEMU: play(t, map[string][]string{"query-migrate": {trailing, done}, "query-status": {`{"status": "paused"}`}})}
+	target := &Target{QEMU: play(t, map[string][]string{"query-migrate": {trailing, done}, "query-status": {`{"status": "paused"}`}}, testkit.Patience)}
 	target.Whole = func() error { <-written; return errors.New("the disk is full") }
 	go func() { ended <- target.Receive(t.Context(), state, func() { close(trails) }) }()
-	select {
-	case <-trails:
-	case <-time.After(time.Minute):
-		t.Fatal("the guest waits for the disk")
-	}
+	testkit.Receive(t, trails, "the guest, which waits for no disk")
 	select {
 	case err := <-ended:
 		t.Fatalf("the reception ends before the state is on the disk: %v", err)
-	case <-time.After(2 * time.Second):
+	case <-time.After(200 * time.Millisecond):
 	}
 	close(written)
 	if err := <-ended; err != nil {

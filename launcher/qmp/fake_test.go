@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 const greetingLine = `{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "p"}, "capabilities": ["oob"]}}`
@@ -117,7 +119,7 @@ func TestSilentQEMUTimesOut(t *testing.T) {
 	// Nobody reads: the write fills the socket and must end as well. On a machine that has much to do, the time is over before the client has
 	// written anything. Then the client goes on.
 	big := strings.Repeat("x", 1<<20)
-	for begin := time.Now(); c.Err() == nil && time.Since(begin) < time.Minute; {
+	for begin := time.Now(); c.Err() == nil && time.Since(begin) < testkit.Patience; {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		if err := c.Execute(ctx, "x", map[string]string{"a": big}, nil); !errors.Is(err, ErrTimeout) {
 			t.Errorf("execute: %v", err)
@@ -185,9 +187,29 @@ func TestOverflowKeepsShutdown(t *testing.T) {
 	}
 }
 
+// lateContext is one whose time is over when done is closed.
+type lateContext struct {
+	context.Context
+	done chan struct{}
+}
+
+func (lateContext) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
+func (c lateContext) Done() <-chan struct{}     { return c.done }
+
+func (c lateContext) Err() error {
+	select {
+	case <-c.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 func TestOutOfOrderUnknownAndLate(t *testing.T) {
+	over := lateContext{t.Context(), make(chan struct{})}
 	c := start(t, Options{}, func(f *fake) {
 		late, _ := f.next()
+		close(over.done)
 		a, _ := f.next()
 		b, _ := f.next()
 		f.send(`{"return": "stray", "id": 999999}`)
@@ -198,9 +220,7 @@ func TestOutOfOrderUnknownAndLate(t *testing.T) {
 		f.send(`{"return": %q, "id": %d}`, a.Execute, a.ID)
 		f.next()
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := c.Execute(ctx, "late", nil, nil); !errors.Is(err, ErrTimeout) {
+	if err := c.Execute(over, "late", nil, nil); !errors.Is(err, ErrTimeout) {
 		t.Fatalf("late: %v", err)
 	}
 	var wg sync.WaitGroup

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // FuzzStream plays a QEMU that sends anything: the client ends with the
@@ -18,7 +19,7 @@ func FuzzStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		ours, theirs := pair(t)
 		defer theirs.Close()
-		c := New(ours, Options{Timeout: 10 * time.Second})
+		c := New(ours, Options{Timeout: testkit.Patience})
 		defer c.Close()
 		events, err := c.Events(t.Context())
 		if err != nil {
@@ -26,7 +27,7 @@ func FuzzStream(f *testing.F) {
 		}
 		commanded := make(chan error, 1)
 		go func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			_, err := c.QueryStatus(ctx)
 			commanded <- err

@@ -2,6 +2,7 @@ package serial
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -11,35 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
-
-// patience is how long a test waits for what must happen.
-const patience = 60 * time.Second
-
-// output is written and read at once.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
 
 // TestLogIsBounded: what goes to the pod's log is bounded, and so is what the
 // launcher itself says there about what it left out.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
-	logged, warnings := &output{}, &output{}
+	logged, warnings := testkit.NewTranscript(t, testkit.Patience, "the log"), testkit.NewTranscript(t, testkit.Patience, "the warnings")
 	guest, s, _ := newPort(t, logged, slog.New(slog.NewJSONHandler(warnings, nil)))
 	begin := time.Now()
 	most := func() int { return LogBurst + int((time.Since(begin).Seconds()+1)*LogBytesPerSecond) }
@@ -84,7 +65,7 @@ func TestLastWordsReachLogAndConsole(t *testing.T) {
 		if string(logged) != words || err != nil {
 			t.Errorf("log %q, error %v", logged, err)
 		}
-		console.SetReadDeadline(time.Now().Add(patience))
+		console.SetReadDeadline(time.Now().Add(testkit.Patience))
 		shown, err := io.ReadAll(console)
 		if string(shown) != words || err != nil {
 			t.Fatalf("console %q, error %v", shown, err)
@@ -113,18 +94,7 @@ func newPort(t *testing.T, stdout io.Writer, log *slog.Logger) (guest *net.UnixC
 
 func waitAttached(t *testing.T, s *Port) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		s.mu.Lock()
-		attached := s.console != nil
-		s.mu.Unlock()
-		if attached {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("not attached")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "a console that is attached", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.console != nil })
 }
 
 // TestConsolesOfADeafGuest: a guest that reads nothing holds what one console
@@ -145,16 +115,8 @@ func TestConsolesOfADeafGuest(t *testing.T) {
 		}
 		defer conn.Close()
 		go conn.Write(make([]byte, 4<<20)) // more than any buffer on the way
-		for deadline := time.Now().Add(patience); typist() == before; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("console %d is not attached", i)
-			}
-		}
-		select {
-		case <-before:
-		case <-time.After(patience):
-			t.Fatalf("whoever typed before console %d still waits for the guest", i)
-		}
+		testkit.Until(t, fmt.Sprintf("console %d", i), func() bool { return typist() != before })
+		testkit.Receive(t, before, fmt.Sprintf("the end of who typed before console %d", i))
 		before = typist()
 	}
 	last, err := net.Dial("unix", socket)
@@ -165,7 +127,7 @@ func TestConsolesOfADeafGuest(t *testing.T) {
 	if _, err := last.Write([]byte("the last")); err != nil {
 		t.Fatal(err)
 	}
-	guest.SetReadDeadline(time.Now().Add(patience))
+	guest.SetReadDeadline(time.Now().Add(testkit.Patience))
 	var read []byte
 	for chunk := make([]byte, 64<<10); !bytes.HasSuffix(read, []byte("the last")); {
 		n, err := guest.Read(chunk)
@@ -193,7 +155,7 @@ func TestManyConsoles(t *testing.T) {
 			}
 			defer conn.Close()
 			conn.Write([]byte("x"))
-			conn.SetReadDeadline(time.Now().Add(patience))
+			conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 			conn.Read(make([]byte, 1))
 		})
 	}

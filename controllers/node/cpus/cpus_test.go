@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/hostcpu"
 )
@@ -103,11 +104,7 @@ func TestStartDoesNotWaitForFailedQEMU(t *testing.T) {
 	if got := <-waits; got != nil {
 		t.Errorf("flags %q", got)
 	}
-	for deadline := time.Now().Add(10 * time.Second); !f.clock.HasWaiters(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not wait")
-		}
-	}
+	testkit.Until(t, "the wait", f.clock.HasWaiters)
 	f.clock.Step(firstRetry)
 	<-f.asked
 	_, changed, _ := f.Told()

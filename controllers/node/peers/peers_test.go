@@ -21,6 +21,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -150,7 +151,7 @@ func TestOfferAndBytesArrive(t *testing.T) {
 			t.Errorf("%s: answered %q, %v", name, got[:2], err)
 		}
 		guest.Close()
-		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 		if _, err := conn.Read(got); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: the end of one side does not end the other: %v", name, err)
 		}

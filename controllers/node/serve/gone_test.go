@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
@@ -107,7 +108,7 @@ func TestStreamEndsIfHandlersNodeIsGone(t *testing.T) {
 	t.Parallel()
 	_, stream, _, lose := newTestHandler(t, ownServing).between(t)
 	lose()
-	if err := stream.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := stream.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stream.Write([]byte("x")); err != nil {
@@ -136,16 +137,16 @@ func TestStreamsEndIfAPIsNodeIsGone(t *testing.T) {
 			h := newTestHandler(t, ownServing)
 			h.server.patience, h.server.goneAfter = 2*time.Second, 2*time.Second
 			if !test.gone {
-				h.server.patience = time.Minute
+				h.server.patience, h.server.goneAfter = time.Hour, time.Second
 			}
 			guest, _, lose, _ := h.between(t)
 			// What is not acknowledged yet is sent again for long: TCP's keepalive is for
 			// connections that are idle.
 			time.Sleep(500 * time.Millisecond)
-			limit := 8 * time.Second
+			limit := 4 * time.Second // the kernel tells the two nodes of each other, and no process of the machine has to run for it
 			if test.gone {
 				lose()
-				limit = 30 * time.Second
+				limit = testkit.Patience
 			}
 			begin := time.Now()
 			err := guest.SetDeadline(begin.Add(limit))

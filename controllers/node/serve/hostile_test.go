@@ -26,6 +26,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -130,7 +131,7 @@ func TestLingeringSocketsTakeOneThread(t *testing.T) {
 	for i := range 10_000 {
 		select {
 		case questions <- struct{}{}:
-		case <-time.After(20 * time.Second):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("nobody asks any more after %d questions: all wait for files to be closed", i)
 		}
 		if i%200 == 0 {
@@ -183,13 +184,8 @@ func TestCallsToASilentLauncherAreBounded(t *testing.T) {
 		go func() { codes <- reset(handler) }()
 	}
 	for range 100 - maxVMICalls {
-		select {
-		case code := <-codes:
-			if code != http.StatusTooManyRequests {
-				t.Errorf("answered with %d", code)
-			}
-		case <-time.After(20 * time.Second):
-			t.Fatal("all questions wait for a launcher that does not answer")
+		if code := testkit.Receive(t, codes, "an answer without a word of the launcher's"); code != http.StatusTooManyRequests {
+			t.Errorf("answered with %d", code)
 		}
 	}
 	// virt-handler's own question finds room.

@@ -29,6 +29,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/authority/authoritytest"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
@@ -269,7 +270,7 @@ func TestStreamCarriesBytesBothWays(t *testing.T) {
 	rand.Read(sent)
 	go first.Write(sent)
 	got := make([]byte, len(sent))
-	first.SetReadDeadline(time.Now().Add(30 * time.Second))
+	first.SetReadDeadline(time.Now().Add(testkit.Patience))
 	if _, err := io.ReadFull(first, got); err != nil || string(got) != string(sent) {
 		t.Fatalf("what went through the stream came back as something else: %v", err)
 	}
@@ -283,13 +284,13 @@ func TestStreamCarriesBytesBothWays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.SetReadDeadline(time.Now().Add(30 * time.Second))
+	first.SetReadDeadline(time.Now().Add(testkit.Patience))
 	if _, err := first.Read(got); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the session that was taken over: %v", err)
 	}
 	// The guest's end is the stream's.
 	second.Close()
-	stream.SetReadDeadline(time.Now().Add(30 * time.Second))
+	stream.SetReadDeadline(time.Now().Add(testkit.Patience))
 	if _, err := stream.Read(got); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a stream whose guest has gone: %v", err)
 	}
@@ -341,7 +342,7 @@ func TestScreenshots(t *testing.T) {
 			c.to.Write(make([]byte, c.bytes))
 			c.to.Close()
 		}()
-		c.from.SetReadDeadline(time.Now().Add(30 * time.Second))
+		c.from.SetReadDeadline(time.Now().Add(testkit.Patience))
 		if got, err := io.ReadAll(c.from); err != nil || len(got) != c.bytes {
 			t.Errorf("%d bytes of %d: %v", len(got), c.bytes, err)
 		}

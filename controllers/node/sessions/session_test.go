@@ -20,6 +20,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -70,11 +71,7 @@ func TestHelloBeginsASession(t *testing.T) {
 
 func awaitGone(t *testing.T, s *Set) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); s.Get(nodetest.Pod("a")) != nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the session outlived its connection")
-		}
-	}
+	testkit.Until(t, "the end of the session, which is its connection's", func() bool { return s.Get(nodetest.Pod("a")) == nil })
 }
 
 func TestHelloRefused(t *testing.T) {
@@ -273,13 +270,8 @@ func TestAgentFlood(t *testing.T) {
 	if err := launcher.Conn.Send(control.Message{ID: m.ID, Return: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-called:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(5 * time.Second):
-		t.Fatal("an answer waits for the reports before it")
+	if err := testkit.Receive(t, called, "an answer, which waits for no reports before it"); err != nil {
+		t.Error(err)
 	}
 	if told := n.Changes(); told != 0 || s.Agent().Version != "first" {
 		t.Errorf("told of %d reports within the interval; the last is %+v", told, s.Agent())

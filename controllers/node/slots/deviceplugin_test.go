@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // lists is the kubelet's end of ListAndWatch.
@@ -29,13 +29,7 @@ func (l *lists) Send(r *deviceplugin.ListAndWatchResponse) error {
 
 func (l *lists) next(t *testing.T) int {
 	t.Helper()
-	select {
-	case n := <-l.sent:
-		return n
-	case <-time.After(10 * time.Second):
-		t.Fatal("the kubelet is told nothing")
-		return 0
-	}
+	return testkit.Receive(t, l.sent, "a list for the kubelet")
 }
 
 func TestSlotsFollowTheAccelerator(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -53,7 +54,7 @@ func TestFilesThatCloseSlowly(t *testing.T) {
 	work := make(chan struct{})
 	go func() {
 		defer close(work)
-		for range 40 { // while the second is taken up
+		for range 20 { // while the second is taken up
 			n.sessions.Get(nodetest.Pod("a"))
 			time.Sleep(25 * time.Millisecond)
 		}
@@ -62,11 +63,7 @@ func TestFilesThatCloseSlowly(t *testing.T) {
 		}
 		n.sessions.Get(nodetest.Pod("a"))
 	}()
-	select {
-	case <-work:
-	case <-time.After(20 * time.Second):
-		t.Fatal("sessions and slots of others wait for it")
-	}
+	testkit.Receive(t, work, "work with sessions and slots of others, which waits for no file")
 	launcher := nodetest.Dial(t, nodetest.Folder(t, n.slots, "vm1"))
 	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
 	n.Await(t)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -78,19 +79,19 @@ func knock(t *testing.T, folder string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal("connection was neither served nor closed")
 	}
 }
 
-// arrived is the one arrival there is after knock, or none.
+// arrived is the one arrival there is after knock, or none. The door notes it before it closes the connection.
 func arrived(t *testing.T, arrivals <-chan arrival) *arrival {
 	t.Helper()
 	select {
 	case a := <-arrivals:
 		return &a
-	case <-time.After(100 * time.Millisecond):
+	default:
 		return nil
 	}
 }

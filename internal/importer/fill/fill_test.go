@@ -30,6 +30,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/importer/disk"
 	"github.com/kubeqemu/kubeqemu/internal/importer/remote"
 	"github.com/kubeqemu/kubeqemu/internal/importer/webtest"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 const (
@@ -110,7 +111,7 @@ func config(t testing.TB, url string) Config {
 			Source: importer.Source{HTTP: &importer.HTTP{URL: url}}, Target: importer.Target{Bytes: target}, Permitted: []string{"127.0.0.0/8"},
 		},
 		Disk: filepath.Join(folder, "disk.img"), Work: t.TempDir(), QEMUImg: "/usr/bin/qemu-img", Segment: 2 * mib, Interval: 10 * time.Millisecond, Log: log,
-		Remote: remote.Options{OpenPatience: time.Second, Patience: 2 * time.Second, Idle: time.Minute, FirstWait: time.Millisecond, MaxWait: 10 * time.Millisecond},
+		Remote: remote.Options{OpenPatience: testkit.Patience, Patience: testkit.Patience, Idle: testkit.Patience, FirstWait: time.Millisecond, MaxWait: 10 * time.Millisecond},
 	}
 }
 
@@ -275,16 +276,19 @@ func watch(t *testing.T, meter *Meter, last *importer.Progress) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
+// killing is an import that is killed again and again.
+type killing struct {
+	format   string
+	checksum bool
+	etag     string
+	anew     bool // it cannot go on
+}
+
 // TestKilledImportGoesOn: an import that is ended at ten points goes on where it was, and the percentage does not
-// fall. Where it cannot go on, it begins anew and says so. On a busy machine some kills come too late.
+// fall. Where it cannot go on, it begins anew and says so.
 func TestKilledImportGoesOn(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		format   string
-		checksum bool
-		etag     string
-		anew     bool
-	}{
+	for _, c := range []killing{
 		{"raw", false, `"1"`, false},
 		{"raw", true, `"1"`, false},
 		{"qcow2", false, `"1"`, false},
@@ -295,58 +299,65 @@ func TestKilledImportGoesOn(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s, checksum %v, anew %v", c.format, c.checksum, c.anew), func(t *testing.T) {
 			t.Parallel()
-			s := makeSample(t, c.format)
-			server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{ETag: c.etag, Delay: 100 * time.Microsecond})
-			config := config(t, server.URL)
-			if c.checksum {
-				config.Task.Source.HTTP.Checksum = sum(s.file)
-			}
-			var last importer.Progress
-			kills, next := 0, int64(0)
-			for point := int64(1); ; point++ {
-				job, err := New(config, time.Now())
-				if err != nil {
-					t.Fatal(err)
-				}
-				meter := job.Meter
-				if before := next; !c.anew {
-					if next = job.keep.state.Next; next < before {
-						t.Errorf("a process begins at %d, and another began at %d", next, before)
-					}
-				}
-				ctx, cancel := context.WithCancel(context.Background())
-				if at := point; at <= 10 {
-					go func() {
-						for ctx.Err() == nil && meter.current().Done*11 < at*meter.current().Total || meter.current().Total == 0 {
-							time.Sleep(time.Millisecond)
-						}
-						cancel()
-					}()
-				}
-				stop := watch(t, meter, &last)
-				err = job.Run(ctx)
-				stop()
-				cancel()
-				if err == nil {
-					break
-				}
-				if errors.Is(err, disk.ErrBusy) { // as in TestKilledCopyOfAClaimGoesOn
-					point--
-					continue
-				}
-				if kills++; !errors.Is(err, context.Canceled) || kills > 10 {
-					t.Fatalf("ended %d times: %v", kills, err)
-				}
-			}
-			filled(t, config, s)
-			if kills < 5 || (last.Anew == 1) != c.anew || (last.AnewReason != "") != c.anew {
-				t.Errorf("killed %d times, and in the end %+v", kills, last)
-			}
-			if (next > 0) == c.anew {
-				t.Errorf("the last process began at %d", next)
-			}
+			testkit.Slower(t, 100*time.Microsecond, func(delay time.Duration) error { return c.killed(t, delay) })
 		})
 	}
+}
+
+// killed returns an error if too many of the kills come too late, because the server is too fast for them.
+func (c killing) killed(t *testing.T, delay time.Duration) error {
+	t.Helper()
+	s := makeSample(t, c.format)
+	server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{ETag: c.etag, Delay: delay})
+	config := config(t, server.URL)
+	if c.checksum {
+		config.Task.Source.HTTP.Checksum = sum(s.file)
+	}
+	var last importer.Progress
+	kills, next := 0, int64(0)
+	for point := int64(1); ; point++ {
+		job, err := New(config, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		meter := job.Meter
+		if before := next; !c.anew {
+			if next = job.keep.state.Next; next < before {
+				t.Errorf("a process begins at %d, and another began at %d", next, before)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		if at := point; at <= 10 {
+			go func() {
+				for ctx.Err() == nil && meter.current().Done*11 < at*meter.current().Total || meter.current().Total == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+			}()
+		}
+		stop := watch(t, meter, &last)
+		err = job.Run(ctx)
+		stop()
+		cancel()
+		if err == nil {
+			break
+		}
+		if errors.Is(err, disk.ErrBusy) { // as in TestKilledCopyOfAClaimGoesOn
+			point--
+			continue
+		}
+		if kills++; !errors.Is(err, context.Canceled) || kills > 10 {
+			t.Fatalf("ended %d times: %v", kills, err)
+		}
+	}
+	filled(t, config, s)
+	if kills < 5 || !c.anew && next == 0 {
+		return fmt.Errorf("killed %d times, and the last process began at %d", kills, next)
+	}
+	if (last.Anew == 1) != c.anew || (last.AnewReason != "") != c.anew || c.anew && next > 0 {
+		t.Errorf("in the end %+v; the last process began at %d", last, next)
+	}
+	return nil
 }
 
 // TestChangedSourceIsImportedAnew: an import whose source changes begins anew, and the disk is the new file's.
@@ -386,15 +397,29 @@ func TestChangedSourceIsImportedAnew(t *testing.T) {
 	}
 }
 
-// cutShort is an import that is killed once it has said how far the disk is.
-func cutShort(t *testing.T, c Config) {
+// cutShort is an import that is killed once it has said how far the disk is. The server gives no more than a third
+// of the file before.
+func cutShort(t *testing.T, c Config, server *webtest.Server) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	server.Change(func(b *webtest.Behaviour) {
+		b.Before = func(_ http.ResponseWriter, r *http.Request) bool {
+			var from int64
+			_, _ = fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from)
+			if from < virtual/3 {
+				return false
+			}
+			<-r.Context().Done()
+			return true
+		}
+	})
+	defer server.Change(func(b *webtest.Behaviour) { b.Before = nil })
 	go func() {
+		defer cancel()
 		for ctx.Err() == nil {
 			if state, _, _ := (disk.States{Path: c.Disk + disk.StateSuffix}).Load(); state.Next > 0 {
-				cancel()
+				return
 			}
 			time.Sleep(time.Millisecond)
 		}
@@ -413,11 +438,9 @@ func TestWeakETagTellsNoVersionsApart(t *testing.T) {
 	} {
 		s := makeSample(t, "raw")
 		old := bytes.Repeat([]byte("old "), virtual/4)
-		behaviour.Delay = time.Millisecond
 		server := webtest.Start(t, bytes.NewReader(old), s.size(), behaviour)
 		c := config(t, server.URL)
-		cutShort(t, c)
-		server.Change(func(b *webtest.Behaviour) { b.Delay = 0 })
+		cutShort(t, c, server)
 		server.Replace(s.reader(), s.size(), behaviour.ETag)
 		meter, err := fillDisk(context.Background(), c)
 		if err != nil {
@@ -435,9 +458,9 @@ func TestWeakETagTellsNoVersionsApart(t *testing.T) {
 func TestKilledRestartLeavesAClearedDisk(t *testing.T) {
 	t.Parallel()
 	s := makeSample(t, "raw")
-	server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{ETag: `"a"`, Delay: time.Millisecond})
+	server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{ETag: `"a"`})
 	c := config(t, server.URL)
-	cutShort(t, c)
+	cutShort(t, c, server)
 	j, err := New(c, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -451,7 +474,6 @@ func TestKilledRestartLeavesAClearedDisk(t *testing.T) {
 	if err := j.disk.Close(); err != nil { // as the end of the process does
 		t.Fatal(err)
 	}
-	server.Change(func(b *webtest.Behaviour) { b.Delay = 0 })
 	if _, err := fillDisk(context.Background(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -481,7 +503,9 @@ func TestPartOfARawImageIsNotTheWhole(t *testing.T) {
 func TestBannerOfAnotherServiceIsNotTold(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"-ERR the-secret\r\n", "HTTP/1.1 200 OK\r\nthe-secret\r\n\r\n"} {
-		if _, err := fillDisk(context.Background(), config(t, answering(t, text))); err == nil || strings.Contains(err.Error(), "secret") {
+		c := config(t, answering(t, text))
+		c.Remote.OpenPatience = 100 * time.Millisecond
+		if _, err := fillDisk(context.Background(), c); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -723,6 +747,20 @@ func TestPreallocatedDiskHasNoHoles(t *testing.T) {
 	}
 }
 
+// halfway calls a function before it gives anything from an offset on.
+type halfway struct {
+	io.ReaderAt
+	from int64
+	call func()
+}
+
+func (h halfway) ReadAt(p []byte, offset int64) (int, error) {
+	if offset+int64(len(p)) > h.from {
+		h.call()
+	}
+	return h.ReaderAt.ReadAt(p, offset)
+}
+
 // TestDeviceIsFilledOverWhatItHad: a device is filled over what it had, also in two parts.
 func TestDeviceIsFilledOverWhatItHad(t *testing.T) {
 	t.Parallel()
@@ -740,17 +778,11 @@ func TestDeviceIsFilledOverWhatItHad(t *testing.T) {
 			}
 			device := strings.TrimSpace(string(out))
 			t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })
-			server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{ETag: `"1"`, Delay: 100 * time.Microsecond})
-			config := config(t, server.URL)
-			config.Task.Target.Block, config.Disk = true, device
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			go func() {
-				for ctx.Err() == nil && server.Sent.Load() < s.size()/2 {
-					time.Sleep(time.Millisecond)
-				}
-				cancel()
-			}()
+			server := webtest.Start(t, halfway{s.reader(), s.size() / 2, cancel}, s.size(), webtest.Behaviour{ETag: `"1"`, Delay: 100 * time.Microsecond})
+			config := config(t, server.URL)
+			config.Task.Target.Block, config.Disk = true, device
 			if _, err := fillDisk(ctx, config); !errors.Is(err, context.Canceled) {
 				t.Fatalf("the first part: %v", err)
 			}

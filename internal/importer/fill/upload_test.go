@@ -21,6 +21,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 	"github.com/kubeqemu/kubeqemu/internal/importer/disk"
 	"github.com/kubeqemu/kubeqemu/internal/importer/image"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // receiver is an import that waits for uploads.
@@ -37,7 +38,7 @@ func receive(t *testing.T, change func(*Config)) *receiver {
 	t.Helper()
 	c := config(t, "")
 	c.Task.Source = importer.Source{Upload: &importer.Upload{}}
-	c.UploadIdle = 10 * time.Second
+	c.UploadIdle = testkit.Patience
 	if change != nil {
 		change(&c)
 	}
@@ -53,8 +54,9 @@ func receiveWith(t *testing.T, c Config) *receiver {
 	mux := http.NewServeMux()
 	mux.Handle("PUT "+importer.UploadPath, job.Upload())
 	r := &receiver{Import: job, t: t, server: httptest.NewUnstartedServer(mux), done: make(chan error, 1)}
-	// As in the program: these times are for other requests.
-	r.server.Config.ReadTimeout, r.server.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond
+	// As in the program, the last two times are for other requests. They would end any upload, and one that hangs.
+	r.server.Config.ReadHeaderTimeout = testkit.Patience
+	r.server.Config.ReadTimeout, r.server.Config.WriteTimeout = time.Millisecond, c.UploadIdle/2
 	r.server.Start()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
@@ -74,7 +76,7 @@ func (r *receiver) send(body io.Reader, size int64) (int, string) {
 		request.Body = http.NoBody
 	}
 	request.Header.Set("Expect", "100-continue")
-	client := http.Client{Transport: &http.Transport{ExpectContinueTimeout: 10 * time.Second, DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	client := http.Client{Transport: &http.Transport{ExpectContinueTimeout: testkit.Patience, DisableKeepAlives: true}, Timeout: testkit.Patience}
 	response, err := client.Do(request)
 	if err != nil {
 		return 0, err.Error()
@@ -92,7 +94,7 @@ func (r *receiver) begin(head string, body []byte) net.Conn {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := io.WriteString(conn, "PUT "+importer.UploadPath+" HTTP/1.1\r\nHost: x\r\n"+head+"\r\n\r\n"); err != nil {
 		r.t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func (r *receiver) begin(head string, body []byte) net.Conn {
 // anew waits until the import began anew so many times, and waits for an image again. It returns why.
 func (r *receiver) anew(times int) string {
 	r.t.Helper()
-	waitFor(r.t, "a new beginning", func() bool { return r.Progress().Anew == times })
+	testkit.Until(r.t, "a new beginning", func() bool { return r.Progress().Anew == times })
 	p := r.Progress()
 	if p.Done != 0 || p.Total != 0 {
 		r.t.Errorf("progress of an import that waits: %+v", p)
@@ -165,7 +167,7 @@ func TestLengthOfAnUploadIsKnown(t *testing.T) {
 	s := makeSample(t, "raw")
 	r := receive(t, nil)
 	conn := r.begin(fmt.Sprintf("Content-Length: %d", s.size()), s.file[:10*mib])
-	waitFor(t, "the progress", func() bool { p := r.Progress(); return p.Total == s.size() && p.Done > 9*mib })
+	testkit.Until(t, "the progress", func() bool { p := r.Progress(); return p.Total == s.size() && p.Done > 9*mib })
 	if status, text := r.send(s.reader(), s.size()); status != http.StatusConflict {
 		t.Errorf("a second image at the same time: %d %s", status, text)
 	}
@@ -214,15 +216,28 @@ func TestUploadBreaksOff(t *testing.T) {
 // TestUploadHangs: a sender that sends nothing is cut off, and told so.
 func TestUploadHangs(t *testing.T) {
 	t.Parallel()
+	testkit.Slower(t, 300*time.Millisecond, func(idle time.Duration) error { return uploadHangs(t, idle) })
+}
+
+// uploadHangs returns an error if the receiver lost patience with a sender that had only no CPU.
+func uploadHangs(t *testing.T, idle time.Duration) error {
+	t.Helper()
 	s := makeSample(t, "raw")
-	r := receive(t, func(c *Config) { c.UploadIdle = 3 * time.Second })
+	r := receive(t, func(c *Config) { c.UploadIdle = idle })
 	conn := r.begin(fmt.Sprintf("Content-Length: %d", s.size()), s.file[:mib])
 	text, _ := io.ReadAll(conn)
 	if !bytes.HasPrefix(text, []byte("HTTP/1.1 400 ")) || !bytes.Contains(text, []byte("broke off after 1048576 bytes")) {
-		t.Errorf("answered %q", text)
+		return fmt.Errorf("answered %q", text)
 	}
 	r.anew(1)
-	r.filledAtLast(s)
+	if status, text := r.send(s.reader(), s.size()); status != http.StatusNoContent {
+		return fmt.Errorf("the next one: %d %s", status, text)
+	}
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+	filled(t, r.Config, s)
+	return nil
 }
 
 // endless gives a beginning, and then the same byte without end.
@@ -381,13 +396,12 @@ func TestUploadNoRoom(t *testing.T) {
 func TestUploadKilled(t *testing.T) {
 	t.Parallel()
 	s := makeSample(t, "raw")
-	first := receive(t, nil)
+	first := receive(t, func(c *Config) { c.UploadIdle = time.Hour })
 	first.begin(fmt.Sprintf("Content-Length: %d", s.size()), s.file[:10*mib])
-	waitFor(t, "the progress", func() bool { return first.Progress().Done > 9*mib })
-	began := time.Now()
-	first.cancel()
-	if err := <-first.done; !errors.Is(err, context.Canceled) || time.Since(began) > 5*time.Second {
-		t.Errorf("ended after %s: %v", time.Since(began), err)
+	testkit.Until(t, "the progress", func() bool { return first.Progress().Done > 9*mib })
+	first.cancel() // which does not wait for the sender
+	if err := testkit.Receive(t, first.done, "the end"); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended: %v", err)
 	}
 	second := receiveWith(t, first.Config)
 	if reason := second.anew(1); !strings.Contains(reason, "ended before the image was on the disk") {

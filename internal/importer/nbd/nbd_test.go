@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 func random(size int) []byte {
@@ -105,7 +107,7 @@ func dial(t *testing.T, socket string, flags uint32) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	c := &client{t, conn}
 	if greeting := c.read(18); string(greeting[:16]) != "NBDMAGICIHAVEOPT" {
 		t.Fatalf("greeting %q", greeting)
@@ -279,7 +281,7 @@ func TestConnectionWaitsForMemory(t *testing.T) {
 		t.Errorf("read %d bytes: %v", n, err)
 	}
 	clients[0].conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		t.Errorf("after another ended: %v", err)
 	}

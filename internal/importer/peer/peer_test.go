@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 func pair(t *testing.T, reads bool) *Pair {
@@ -169,7 +170,7 @@ func TestPeersTalkToEachOtherAlone(t *testing.T) {
 			conn, err := client.Dial(context.Background())
 			if err == nil {
 				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+				_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 				text := make([]byte, 5)
 				n, _ := io.ReadFull(conn, text) // the server fails a handshake after the client's last word
 				got = string(text[:n])
@@ -196,7 +197,7 @@ func TestOlderTLSIsRefused(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 		if n, err := conn.Read(make([]byte, 5)); n > 0 || err == nil {
 			t.Errorf("%s: the server answers", name)
 		}
@@ -218,7 +219,7 @@ func TestReplacedPeersConnectionsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
 			t.Fatal(err)
 		}

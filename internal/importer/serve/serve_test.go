@@ -17,12 +17,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 	"github.com/kubeqemu/kubeqemu/internal/importer/peer"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 const mib = 1 << 20
@@ -97,7 +99,7 @@ func (f *fixture) tell(p *peer.Pair) {
 
 // client asks as a pair. Each request has a connection of its own.
 func client(p *peer.Pair) *http.Client {
-	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+	return &http.Client{Timeout: testkit.Patience, Transport: &http.Transport{DisableKeepAlives: true,
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return p.Dial(ctx) }}}
 }
 
@@ -254,7 +256,7 @@ func TestStrangersGetNoAnswer(t *testing.T) {
 	if response, _, err := f.ask(client(stranger), "GET"); err == nil {
 		t.Errorf("a stranger: %s", response.Status)
 	}
-	without := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	without := &http.Client{Timeout: testkit.Patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	if response, err := without.Get("https://" + f.address + importer.PeerDiskPath); err == nil {
 		response.Body.Close()
 		t.Errorf("without a certificate: %s", response.Status)
@@ -264,7 +266,7 @@ func TestStrangersGetNoAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	_ = plain.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = plain.SetDeadline(time.Now().Add(testkit.Patience))
 	_, _ = io.WriteString(plain, "GET "+importer.PeerDiskPath+" HTTP/1.1\r\nHost: x\r\n\r\n")
 	if text, _ := io.ReadAll(plain); len(text) > 0 {
 		t.Errorf("without TLS: %q", text)
@@ -304,7 +306,7 @@ func TestConnectionsOfAPeerAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 		if err := head(conn); err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +343,7 @@ func TestAnotherPeerTakesTheFirstOnesPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if err := head(conn); err != nil {
 		t.Fatal(err)
 	}
@@ -448,6 +450,46 @@ func (f *fixture) data(from string) (text []byte, tag string, status int) {
 // TestDeviceIsServedWhileItIsAskedFor: a device is served as long as virt-controller asks for the identity.
 func TestDeviceIsServedWhileItIsAskedFor(t *testing.T) {
 	t.Parallel()
+	s := device(t)
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		s.Pair.Handle(mux)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		left := s.left(ctx)
+		gone := func() bool {
+			synctest.Wait()
+			select {
+			case <-left:
+				return true
+			default:
+				return false
+			}
+		}
+		for range 10 {
+			mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, importer.IdentityPath, nil))
+			if time.Sleep(alone * 9 / 10); gone() {
+				t.Fatal("it ends while it is asked")
+			}
+		}
+		if time.Sleep(alone); !gone() {
+			t.Errorf("nobody asked for %s", alone*19/10)
+		}
+	})
+	s = device(t)
+	s.alone = 10 * time.Millisecond
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context(), listener); !errors.Is(err, errAlone) {
+		t.Errorf("%v, want %v", err, errAlone)
+	}
+}
+
+// device is a server of what it takes for a device.
+func device(t *testing.T) *Server {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.img")
 	if err := os.WriteFile(path, random(mib), 0o600); err != nil {
 		t.Fatal(err)
@@ -456,25 +498,7 @@ func TestDeviceIsServedWhileItIsAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	s.Block, s.alone = true, 2*time.Second
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(t.Context(), listener) }()
-	mux := http.NewServeMux()
-	s.Pair.Handle(mux)
-	for began := time.Now(); time.Since(began) < 2*s.alone; {
-		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, importer.IdentityPath, nil))
-		select {
-		case err := <-ended:
-			t.Fatalf("it ends while it is asked: %v", err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	if err := <-ended; !errors.Is(err, errAlone) {
-		t.Errorf("%v, want %v", err, errAlone)
-	}
+	t.Cleanup(func() { s.Close() })
+	s.Block = true
+	return s
 }
