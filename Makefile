@@ -112,7 +112,7 @@ TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled Test
 # What needs clusters with IPv6.
 FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
 # Firmware that computes long under emulation: secure boot, measured boots, and variables and TPMs that outlive a stop.
-# TestUEFI, TestRunTPM and the launcher's tests hold the same in make test, each with a shorter boot.
+# TestUEFI, TestRunUEFIAndTPM and the launcher's tests hold the same in make test, each with a shorter boot.
 FIRMWARE := TestSecureBoot TestTPM TestTPMPersistent TestUEFIPersistent
 # What needs kubelets that give pods CPUs of their own.
 OWN_CPUS := TestDedicatedCPUs TestRealtime

@@ -419,34 +419,8 @@ func TestRunOnTerminal(t *testing.T) {
 	s.expectCode(local.CodeEnded)
 }
 
-// TestRunUEFI: the tiny guest starts by UEFI.
-func TestRunUEFI(t *testing.T) {
-	t.Parallel()
-	image, err := filepath.Abs(tinyImage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sample, err := os.ReadFile("../../config/samples/vmi-tiny.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest := strings.Replace(string(sample), "  domain:\n", "  domain:\n    firmware: {bootloader: {efi: {secureBoot: false}}}\n", 1)
-	manifest = strings.Replace(manifest, "128Mi", "256Mi", 1) // UEFI and Linux together need more than 128 MiB
-	root, err := filepath.Abs("../../_output/cache/launcher-root")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newStarted(t, manifest, "--image", "localhost/kubeqemu/tiny-container-disk:dev="+image, "--firmware", layout.Below(root, layout.FirmwareDir)).begin()
-	s.out.Expect("BdsDxe: starting ")
-	s.out.Expect("tiny: eth0 10.0.2.2/24")
-	s.press("ls /sys/firmware/efi\n")
-	s.out.Expect("runtime-map")
-	s.signal(syscall.SIGTERM)
-	s.out.Expect("tiny: ACPI power button, shutting down")
-}
-
-// TestRunTPM: the guest of a UEFI machine with a TPM finds a TPM 2.0 in which UEFI has measured what it started, and extends a PCR.
-func TestRunTPM(t *testing.T) {
+// TestRunUEFIAndTPM: UEFI starts the guest, which finds a TPM 2.0 in which UEFI has measured what it started, and extends a PCR.
+func TestRunUEFIAndTPM(t *testing.T) {
 	t.Parallel()
 	image, err := filepath.Abs("../../_output/images/tiny-virtio-container-disk.tar")
 	if err != nil {
@@ -458,11 +432,14 @@ func TestRunTPM(t *testing.T) {
 	}
 	manifest := strings.Replace(string(sample), "  domain:\n", "  domain:\n    firmware: {bootloader: {efi: {secureBoot: false}}}\n", 1)
 	manifest = strings.Replace(manifest, "    devices:\n", "    devices:\n      tpm: {}\n", 1)
-	manifest = strings.Replace(manifest, "128Mi", "256Mi", 1)
+	manifest = strings.Replace(manifest, "128Mi", "256Mi", 1) // UEFI and Linux together need more than 128 MiB
 	const root = "../../_output/cache/launcher-root"
 	s := newStarted(t, manifest, "--image", "localhost/kubeqemu/tiny-container-disk:dev="+image, "--firmware", layout.Below(root, layout.FirmwareDir),
 		"--swtpm", launchertest.TPM(t, root)).begin()
+	s.out.Expect("BdsDxe: starting ")
 	s.out.Expect("tiny: eth0 10.0.2.2/24")
+	s.press("ls /sys/firmware/efi\n")
+	s.out.Expect("runtime-map")
 	s.press("echo version $(cat /sys/class/tpm/tpm0/tpm_version_major) bios $(cat /sys/class/tpm/tpm0/pcr-sha256/0) end\n")
 	s.out.Expect("version 2 bios ")
 	s.out.Expect(" end") // the digest has come
