@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 	"github.com/kubeqemu/kubeqemu/qemuargs/check"
 )
@@ -271,7 +272,7 @@ func TestQEMUAgrees(t *testing.T) {
 // starts starts a QEMU whose guest does not run, and tells it to quit. It returns what QEMU said on standard error.
 func starts(t *testing.T, path string, args []string) (string, bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	all := append([]string{"-nodefaults", "-display", "none", "-S", "-monitor", "stdio"}, args...)
 	if !strings.Contains(strings.Join(args, " "), "-machine") {

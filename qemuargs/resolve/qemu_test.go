@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/internal/hugepagetest"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -128,7 +129,7 @@ func startStopped(t *testing.T, q program, m *qemuargs.Machine) (said string) {
 			t.Logf("QEMU's stderr:\n%s\ncommand line:\n%s", stderr.String(), qemuargs.Quote(q.path, args))
 		}
 	}()
-	monitor.SetDeadline(time.Now().Add(30 * time.Second))
+	monitor.SetDeadline(time.Now().Add(testkit.Patience))
 	r := bufio.NewReader(monitor)
 	ask := func(command string) map[string]any {
 		t.Helper()
