@@ -342,10 +342,13 @@ func (m *moving) decide(d v1.MigrationDecision) {
 func (m *moving) until(what string, so func() bool) {
 	m.Helper()
 	testkit.Eventually(m, what, func() error {
-		if so() {
-			return nil
+		for range 10 { // at an even pace: some tests move the clock on at each look
+			if so() {
+				return nil
+			}
+			m.turn()
+			time.Sleep(5 * time.Millisecond)
 		}
-		m.turn()
 		return fmt.Errorf("the status is %+v; the source was asked for %v, the target for %v", m.status(), m.source.commands(), m.target.commands())
 	})
 }
