@@ -12,12 +12,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // besideLink is an interface as KubeVirt names it on a network beside the pod's own.
@@ -375,11 +376,8 @@ func TestBesideWithIPAMKeepsTheAddress(t *testing.T) {
 			// As QEMU announces the guest after a migration.
 			heard, mac := p.sources(), net.HardwareAddr{0x52, 0x54, 0, 0x12, 0x34, 0x56}
 			p.guestSends(slices.Concat(mac, []byte{0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3}, mac, make([]byte, 4), mac, make([]byte, 4)))
-			await := time.Now().Add(10 * time.Second)
 			var got []string
-			for len(got) == 0 && time.Now().Before(await) {
-				got = heard()
-			}
+			testkit.Until(t, "a word of a guest that announces itself", func() bool { got = heard(); return len(got) > 0 })
 			if !slices.Equal(got, []string{guestMAC}) {
 				t.Errorf("heard %v of a guest that announces itself", got)
 			}

@@ -19,6 +19,8 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // network is a kind of pod network. connect gives a namespace an eth0 on it, as pod
@@ -283,7 +285,7 @@ func (p *pod) ask(server, address string) dhcpv4.MessageType {
 	if _, err := conn.WriteTo(request.ToBytes(), &net.UDPAddr{IP: net.ParseIP(server), Port: dhcpPort}); err != nil {
 		p.t.Fatal(err)
 	}
-	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 	buffer := make([]byte, 1500)
 	n, _, err := conn.ReadFrom(buffer)
 	if err != nil {
@@ -540,7 +542,7 @@ func TestHostileDHCPServer(t *testing.T) {
 	if _, err := neighbour.WriteTo(discover.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpPort}); err != nil {
 		t.Fatal(err)
 	}
-	neighbour.SetReadDeadline(time.Now().Add(time.Second))
+	neighbour.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	if n, from, err := neighbour.ReadFrom(make([]byte, 1500)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the guest's server answers the network: %d octets from %v, %v", n, from, err)
 	}

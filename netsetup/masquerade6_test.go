@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/netsetup/ipv6"
 )
 
@@ -104,14 +105,14 @@ func (p *pod) configure6() *dhcpv6.Message {
 	p.route6()
 	var client *nclient6.Client
 	mac, _ := net.ParseMAC(p.guestMAC)
-	p.until("DHCPv6 client gets a link-local address that is no longer being probed", func() error {
+	testkit.Eventually(p.t, "DHCPv6 client gets a link-local address that is no longer being probed", func() error {
 		return p.guest.Do(func(ns.NetNS) (err error) {
 			client, err = nclient6.New(guestLink)
 			return err
 		})
 	})
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), testkit.Patience)
 	defer cancel()
 	advertise, err := client.Solicit(ctx)
 	if err != nil {
@@ -130,26 +131,12 @@ func (p *pod) configure6() *dhcpv6.Message {
 
 func (p *pod) route6() {
 	p.t.Helper()
-	p.until("the guest gets a default route by router advertisement", func() error {
+	testkit.Eventually(p.t, "the guest gets a default route by router advertisement", func() error {
 		if out := p.run(p.guest, nil, "ip", "-6", "route", "show", "default"); !strings.Contains(out, "via "+router6) {
 			return errors.New(out)
 		}
 		return nil
 	})
-}
-
-// until waits until there is no error.
-func (p *pod) until(what string, check func() error) {
-	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("%s: %v", what, err)
-		}
-	}
 }
 
 func brackets(ip, port string) string { return net.JoinHostPort(ip, port) }
@@ -188,7 +175,7 @@ func TestMTUOfIPv6(t *testing.T) {
 		t.Run(fmt.Sprint(mtu), func(t *testing.T) {
 			p := newPod6(t, Masquerade{Queues: 2}, false, mtu)
 			p.start6()
-			p.until("the guest is told the MTU", func() error {
+			testkit.Eventually(p.t, "the guest is told the MTU", func() error {
 				got, err := p.read(p.guest, "/proc/sys/net/ipv6/conf/"+guestLink+"/mtu")
 				if err == nil && got != fmt.Sprint(mtu) {
 					// The guest's link cannot carry more than its own MTU of 1500; the message of 9000 raises nothing.
@@ -199,11 +186,9 @@ func TestMTUOfIPv6(t *testing.T) {
 				}
 				return err
 			})
-			if !p.passes6(p.other, "prerouting", fmt.Sprintf("icmpv6 type echo-request ip6 length %d", mtu-40), func() {
+			p.comes6(p.other, "prerouting", fmt.Sprintf("icmpv6 type echo-request ip6 length %d", mtu-40), func() {
 				p.run(p.guest, nil, "busybox", "ping6", "-c", "1", "-W", "5", "-s", fmt.Sprint(mtu-48), otherIP6)
-			}) {
-				t.Errorf("a packet of %d octets does not come whole", mtu)
-			}
+			})
 			p.serveTCP6(p.other, "[::]:8080")
 			conn := p.reach6(p.guest, brackets(otherIP6, "8080"), podIP6)
 			echo(t, conn, 1<<18)
@@ -222,25 +207,25 @@ func (p *pod) read(netns ns.NetNS, file string) (string, error) {
 
 func (p *pod) serveTCP6(netns ns.NetNS, address string) { p.serveTCPBy(netns, "tcp6", address) }
 
-func (p *pod) dial6(netns ns.NetNS, address string, from net.Addr) (net.Conn, string, error) {
+func (p *pod) dial6(netns ns.NetNS, address string, from net.Addr, patience time.Duration) (net.Conn, string, error) {
 	p.t.Helper()
 	var conn net.Conn
 	err := netns.Do(func(ns.NetNS) (err error) {
-		conn, err = (&net.Dialer{Timeout: 2 * time.Second, LocalAddr: from}).Dial("tcp6", address)
+		conn, err = (&net.Dialer{Timeout: patience, LocalAddr: from}).Dial("tcp6", address)
 		return err
 	})
 	if err != nil {
 		return nil, "", err
 	}
 	p.t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(testkit.Patience))
 	seen, err := readLine(conn)
 	return conn, seen, err
 }
 
 func (p *pod) reach6(netns ns.NetNS, address, wantSeen string) net.Conn {
 	p.t.Helper()
-	conn, seen, err := p.dial6(netns, address, nil)
+	conn, seen, err := p.dial6(netns, address, nil, testkit.Patience)
 	if err != nil {
 		p.t.Fatalf("reach %s: %v", address, err)
 	}
@@ -252,7 +237,7 @@ func (p *pod) reach6(netns ns.NetNS, address, wantSeen string) net.Conn {
 
 func (p *pod) fail6(netns ns.NetNS, address string) error {
 	p.t.Helper()
-	_, seen, err := p.dial6(netns, address, nil)
+	_, seen, err := p.dial6(netns, address, nil, inVain)
 	if err == nil {
 		p.t.Errorf("reached %s as %s", address, seen)
 	}
@@ -353,19 +338,16 @@ func TestRestartedHandlerKeepsTheLease(t *testing.T) {
 	p.reach6(p.guest, brackets(otherIP6, "8080"), podIP6)
 }
 
-// passes6 is passes for IPv6, in any namespace.
-func (p *pod) passes6(netns ns.NetNS, hook, match string, attempt func()) bool {
+// comes6 waits until a matching packet is seen in a namespace, at the beginning of a hook, after an attempt.
+func (p *pod) comes6(netns ns.NetNS, hook, match string, attempt func()) {
 	p.t.Helper()
 	p.run(netns, nil, "nft", fmt.Sprintf("add table ip6 probe; add chain ip6 probe c { type filter hook %s priority -390; }; add rule ip6 probe c %s counter", hook, match))
 	defer p.run(netns, nil, "nft", "delete", "table", "ip6", "probe")
 	attempt()
 	// The wire between guest and pod takes a moment.
-	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if !strings.Contains(p.run(netns, nil, "nft", "list", "table", "ip6", "probe"), "packets 0 ") {
-			return true
-		}
-	}
-	return false
+	testkit.Until(p.t, "a packet with "+match, func() bool {
+		return !strings.Contains(p.run(netns, nil, "nft", "list", "table", "ip6", "probe"), "packets 0 ")
+	})
 }
 
 // dropped runs an attempt whose packets come to the pod, and are not let in.
@@ -373,9 +355,7 @@ func (p *pod) dropped(match string, attempt func()) {
 	p.t.Helper()
 	p.run(p.pod, nil, "nft", fmt.Sprintf("add table ip6 after; add chain ip6 after c { type filter hook prerouting priority -250; }; add rule ip6 after c %s counter", match))
 	defer p.run(p.pod, nil, "nft", "delete", "table", "ip6", "after")
-	if !p.passes6(p.pod, "prerouting", match, attempt) {
-		p.t.Errorf("no packet with %s came to the pod", match)
-	}
+	p.comes6(p.pod, "prerouting", match, attempt)
 	if seen := p.run(p.pod, nil, "nft", "list", "table", "ip6", "after"); !strings.Contains(seen, "packets 0 ") {
 		p.t.Errorf("packets with %s are let in:\n%s", match, seen)
 	}
@@ -438,7 +418,7 @@ func TestHostileGuestByIPv6(t *testing.T) {
 	p.run(p.guest, nil, "ip", "addr", "add", "fd10:0:2::3/128", "dev", guestLink, "nodad")
 	for _, address := range []string{brackets(gateway6, "9092"), brackets(otherIP6, "8080")} {
 		p.dropped("ip6 saddr fd10:0:2::3", func() {
-			if conn, _, err := p.dial6(p.guest, address, &net.TCPAddr{IP: net.ParseIP("fd10:0:2::3")}); err == nil {
+			if conn, _, err := p.dial6(p.guest, address, &net.TCPAddr{IP: net.ParseIP("fd10:0:2::3")}, inVain); err == nil {
 				conn.Close()
 				t.Errorf("reached %s from a false address", address)
 			}
@@ -466,9 +446,7 @@ func TestHostileGuestByIPv6(t *testing.T) {
 		// The guest's kernel may answer the pod's meanwhile, and not to everybody.
 		p.dropped("ip6 daddr ff02::1 icmpv6 type nd-neighbor-advert", func() { p.sendICMP(linkLocal, "ff02::1", neighbour(target)) })
 	}
-	if !p.passes6(p.pod, "input", "icmpv6 type nd-neighbor-advert", func() { p.sendICMP(guestIP6, router6, neighbour(guestIP6)) }) {
-		t.Error("the guest may not advertise its own address")
-	}
+	p.comes6(p.pod, "input", "icmpv6 type nd-neighbor-advert", func() { p.sendICMP(guestIP6, router6, neighbour(guestIP6)) })
 	// As a DHCPv6 server.
 	p.dropped("udp dport 546", func() {
 		p.inside(p.guest, func() error {
@@ -530,9 +508,7 @@ func (p *pod) staysInside(match string, attempt func()) {
 	p.t.Helper()
 	p.run(p.pod, nil, "nft", fmt.Sprintf("add table ip6 after; add chain ip6 after c { type filter hook postrouting priority -250; }; add rule ip6 after c %s counter", match))
 	defer p.run(p.pod, nil, "nft", "delete", "table", "ip6", "after")
-	if !p.passes6(p.pod, "prerouting", match, attempt) {
-		p.t.Errorf("no packet with %s came to the pod", match)
-	}
+	p.comes6(p.pod, "prerouting", match, attempt)
 	if seen := p.run(p.pod, nil, "nft", "list", "table", "ip6", "after"); !strings.Contains(seen, "packets 0 ") {
 		p.t.Errorf("packets with %s leave the pod:\n%s", match, seen)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 func TestReadFacts(t *testing.T) {
@@ -224,7 +226,7 @@ func (p *pod) exchangeUDPBy(netns ns.NetNS, network, address string) {
 		return err
 	})
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(5 * time.Second))
+	conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := conn.Write([]byte("hello")); err != nil {
 		p.t.Fatal(err)
 	}
@@ -262,7 +264,7 @@ func TestApplyAgainKeepsConnections(t *testing.T) {
 // echo sends random data and wants it back.
 func echo(t *testing.T, conn net.Conn, size int) {
 	t.Helper()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(testkit.Patience))
 	data := make([]byte, size)
 	rand.Read(data)
 	go conn.Write(data)
@@ -413,21 +415,32 @@ func TestHostileGuest(t *testing.T) {
 // come to the pod: else the attempt would prove nothing.
 func (p *pod) proves(match string, attempt func()) {
 	p.t.Helper()
-	if !p.passes("prerouting", match, attempt) {
-		p.t.Errorf("no packet with %s came to the pod", match)
-	}
+	seen, end := p.probe("prerouting", match)
+	defer end()
+	attempt()
+	// The wire takes a moment.
+	testkit.Until(p.t, "a packet with "+match+" that comes to the pod", seen)
 }
 
 // passes tells whether a matching packet is seen in the pod, at the beginning of a
 // hook, during an attempt.
 func (p *pod) passes(hook, match string, attempt func()) bool {
 	p.t.Helper()
+	seen, end := p.probe(hook, match)
+	defer end()
+	attempt()
+	return seen()
+}
+
+// probe counts the matching packets at the beginning of a hook of the pod's, and tells whether there were any.
+func (p *pod) probe(hook, match string) (seen func() bool, end func()) {
+	p.t.Helper()
 	table := "probe_" + hook
 	p.run(p.pod, nil, "nft", fmt.Sprintf("add table ip %s; add chain ip %[1]s c { type filter hook %[2]s priority -390; }; add rule ip %[1]s c %[3]s counter", table, hook, match))
-	attempt()
-	seen := p.run(p.pod, nil, "nft", "list", "table", "ip", table)
-	p.run(p.pod, nil, "nft", "delete", "table", "ip", table)
-	return !strings.Contains(seen, "packets 0 ")
+	return func() bool {
+			return !strings.Contains(p.run(p.pod, nil, "nft", "list", "table", "ip", table), "packets 0 ")
+		},
+		func() { p.run(p.pod, nil, "nft", "delete", "table", "ip", table) }
 }
 
 // TestHostileNeighbour has another pod route past the list of ports, and through
@@ -527,19 +540,16 @@ func TestNothingIsLeftOfThePodsLinks(t *testing.T) {
 // holds all descriptors for a moment, until it is executed.
 func (p *pod) gone(name string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		var err error
+	testkit.Eventually(p.t, "the end of "+name, func() (err error) {
 		p.inside(p.pod, func() error {
 			_, err = netlink.LinkByName(name)
 			return nil
 		})
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
-			return
+			return nil
 		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("%s is still there: %v", name, err)
-		}
-	}
+		return fmt.Errorf("it is still there: %w", err)
+	})
 }
 
 // moveLink moves a link into another namespace under a new name.

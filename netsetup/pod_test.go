@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 )
 
@@ -298,16 +299,24 @@ func (p *pod) serveTCPBy(netns ns.NetNS, network, address string) {
 // that the server saw.
 func (p *pod) dial(netns ns.NetNS, address string) (net.Conn, string, error) {
 	p.t.Helper()
+	return p.dialWithin(netns, address, testkit.Patience)
+}
+
+// inVain is how long an attempt takes that must come to nothing.
+const inVain = 2 * time.Second
+
+func (p *pod) dialWithin(netns ns.NetNS, address string, patience time.Duration) (net.Conn, string, error) {
+	p.t.Helper()
 	var conn net.Conn
 	err := netns.Do(func(ns.NetNS) (err error) {
-		conn, err = net.DialTimeout("tcp4", address, 2*time.Second)
+		conn, err = net.DialTimeout("tcp4", address, patience)
 		return err
 	})
 	if err != nil {
 		return nil, "", err
 	}
 	p.t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(testkit.Patience))
 	seen, err := readLine(conn)
 	return conn, seen, err
 }
@@ -341,7 +350,7 @@ func (p *pod) reach(netns ns.NetNS, address, wantSeen string) net.Conn {
 // fail wants no connection, and returns the error.
 func (p *pod) fail(netns ns.NetNS, address string) error {
 	p.t.Helper()
-	_, seen, err := p.dial(netns, address)
+	_, seen, err := p.dialWithin(netns, address, inVain)
 	if err == nil {
 		p.t.Errorf("reached %s as %s", address, seen)
 	}

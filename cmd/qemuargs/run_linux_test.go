@@ -132,6 +132,17 @@ func (s *started) rendered() string {
 	return runCommand(s.T, "", "render", "--shell", "--host", "tcg-7.2", s.manifest).out
 }
 
+// noted waits until the command has said something on standard error, and returns the pattern's group of it.
+func (s *started) noted(what, pattern string) string {
+	s.Helper()
+	var found [][]byte
+	s.notes.WaitFor(what, func(data []byte) bool {
+		found = regexp.MustCompile(pattern).FindSubmatch(data)
+		return found != nil
+	})
+	return string(found[1])
+}
+
 func (s *started) press(keys string) {
 	s.Helper()
 	if _, err := s.stdin.WriteString(keys); err != nil {
@@ -186,9 +197,7 @@ func TestRunPowersOff(t *testing.T) {
 	s.out.Expect(launchertest.Banner)
 	s.press("hello")
 	s.out.Expect("hello")
-	if server := regexp.MustCompile(`VNC: (.*)\n`).FindStringSubmatch(s.notes.String()); server == nil {
-		t.Errorf("no VNC server is named: %s", s.notes)
-	} else if err := greets(server[1]); err != nil {
+	if err := greets(s.noted("a VNC server", `VNC: (.*)\n`)); err != nil {
 		t.Error(err)
 	}
 	s.press("P")
@@ -628,11 +637,8 @@ func TestRunAsOrdinaryUser(t *testing.T) {
 	}
 	s.begin()
 	s.out.Expect("tiny: eth0 10.0.2.2/24 via 10.0.2.1 dns 10.0.2.3 mtu 1500")
-	port := regexp.MustCompile(`tcp port (\d+) of 127\.0\.0\.1 leads to port 7 of the guest`).FindStringSubmatch(s.notes.String())
-	if port == nil {
-		t.Fatalf("no port is named: %s", s.notes)
-	}
-	if err := echo(t.Context(), "127.0.0.1:"+port[1]); err != nil {
+	port := s.noted("a port", `tcp port (\d+) of 127\.0\.0\.1 leads to port 7 of the guest`)
+	if err := echo(t.Context(), "127.0.0.1:"+port); err != nil {
 		t.Error(err)
 	}
 	s.signal(syscall.SIGTERM)
@@ -644,15 +650,16 @@ func TestRunAsOrdinaryUser(t *testing.T) {
 func echo(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, launchertest.Patience)
 	defer cancel()
-	for {
-		err := echoOnce(ctx, address)
+	// An attempt before the guest listens may hear nothing, and one of a guest that is emulated on a busy machine takes long.
+	for patience := 5 * time.Second; ; patience *= 2 {
+		err := echoOnce(ctx, address, patience)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-func echoOnce(ctx context.Context, address string) error {
+func echoOnce(ctx context.Context, address string, patience time.Duration) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
@@ -660,7 +667,7 @@ func echoOnce(ctx context.Context, address string) error {
 	defer conn.Close()
 	const text = "to-and-fro\n"
 	got := make([]byte, len(text))
-	err = errors.Join(conn.SetDeadline(time.Now().Add(5*time.Second)), func() error { _, err := io.WriteString(conn, text); return err }())
+	err = errors.Join(conn.SetDeadline(time.Now().Add(patience)), func() error { _, err := io.WriteString(conn, text); return err }())
 	if err == nil {
 		_, err = io.ReadFull(conn, got)
 	}

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // TestPodsOfACopyAreIntroduced: the two pods of a copy are told of each other with each question, and so of a process that has
@@ -127,13 +127,8 @@ func TestExchangeWithAPeer(t *testing.T) {
 	if err := exchange(played(t, put("204 No Content")), http.MethodPut, importer.PeerPath, peer, nil); err != nil {
 		t.Error(err)
 	}
-	select {
-	case got := <-said:
-		if got != "PUT /peer "+string(text) {
-			t.Errorf("%q was said", got)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("nothing was said")
+	if got := testkit.Receive(t, said, "a word"); got != "PUT /peer "+string(text) {
+		t.Errorf("%q was said", got)
 	}
 	if err := exchange(played(t, put("409 Conflict")), http.MethodPut, importer.PeerPath, peer, nil); err == nil || !strings.Contains(err.Error(), "409") {
 		t.Errorf("%v", err)

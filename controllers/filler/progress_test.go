@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kubeqemu/kubeqemu/internal/importer"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // importers stands in for the importers in pods, and for the way to them.
@@ -108,11 +109,12 @@ func follower(t *testing.T, dial Dial) (*Watcher, *clocktesting.FakeClock, <-cha
 // await lets time pass until the Watcher has something to say, or as long as it may not.
 func await(t *testing.T, c *clocktesting.FakeClock, changed <-chan types.NamespacedName) types.NamespacedName {
 	t.Helper()
-	for range 1000 {
+	const pause = 5 * time.Millisecond
+	for range testkit.Patience / pause {
 		select {
 		case volume := <-changed:
 			return volume
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(pause):
 			if c.HasWaiters() {
 				c.Step(longestRedial)
 			}

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // away is a server that is not reached the first times, and then answers.
@@ -111,13 +113,8 @@ func TestControllerEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		ended := make(chan error, 1)
 		go func() { ended <- c.Start(ctx) }()
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Fatal(err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("the controller goes on 10 s after its context ended")
+		if err := testkit.Receive(t, ended, "the controller's end with its context"); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

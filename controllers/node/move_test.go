@@ -36,7 +36,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -178,7 +177,7 @@ func (m *moving) sessions() (*sessions.Set, chan struct{}) {
 // launcher connects a launcher that is played with a virt-handler.
 func (m *moving) launcher(set *sessions.Set, greeted chan struct{}, netns ns.NetNS, pod string, state control.StateReport) *played {
 	m.Helper()
-	ours, theirs := controltest.Pair(m.T)
+	ours, theirs := testkit.SocketPair(m.T)
 	if !set.Connect("slot of "+pod, types.NamespacedName{Namespace: "default", Name: pod}, control.NewConn(ours)) {
 		m.Fatal("the launcher is not taken")
 	}
@@ -220,7 +219,7 @@ func (p *played) play() {
 		if why, ok := p.refuse[command.Execute]; ok {
 			answer.Return, answer.Error = nil, &control.RemoteError{Description: why}
 		} else if brought, ok := control.AnswerFile(command.Execute); ok {
-			ours, theirs := controltest.Pair(p.T)
+			ours, theirs := testkit.SocketPair(p.T)
 			file, _ := theirs.File()
 			theirs.Close()
 			own, _ := ours.File()
@@ -343,10 +342,13 @@ func (m *moving) decide(d v1.MigrationDecision) {
 func (m *moving) until(what string, so func() bool) {
 	m.Helper()
 	testkit.Eventually(m, what, func() error {
-		if so() {
-			return nil
+		for range 10 { // at an even pace: some tests move the clock on at each look
+			if so() {
+				return nil
+			}
+			m.turn()
+			time.Sleep(5 * time.Millisecond)
 		}
-		m.turn()
 		return fmt.Errorf("the status is %+v; the source was asked for %v, the target for %v", m.status(), m.source.commands(), m.target.commands())
 	})
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // recordedSession is a session of the first contract; TestRecordedHandler of package launcher has recorded it.
@@ -110,7 +109,7 @@ func (r *recorded) serve() {
 func TestRecordedLauncher(t *testing.T) {
 	n := newNode(t)
 	launcher, hello := readRecorded(t, n.Dial(t, "vm1"))
-	guest, theirs := controltest.Pair(t)
+	guest, theirs := testkit.SocketPair(t)
 	console, err := theirs.File()
 	if err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // TestGuestWithoutVMIEndsAtOnce: a guest whose VMI has ended or is gone ends at once. No other guest does: not one whose VMI
@@ -111,7 +111,7 @@ func TestGuestWithoutVMIEndsAtOnce(t *testing.T) {
 // answering is the session of a launcher that says yes, and tells what it was asked.
 func answering(t *testing.T, asked chan<- string) *sessions.Session {
 	t.Helper()
-	ours, theirs := controltest.Pair(t)
+	ours, theirs := testkit.SocketPair(t)
 	s := &sessions.Session{Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
 	launcher, done := control.NewConn(theirs), make(chan struct{})
 	go func() {

@@ -22,7 +22,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/series"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // statsNode is a node whose VMIs have launchers that answer as a test wants.
@@ -47,7 +46,7 @@ func (n *statsNode) add(name, text string) {
 	n.objects = append(n.objects, object)
 	asked := &atomic.Int32{}
 	n.asked[name] = asked
-	ours, theirs := controltest.Pair(n.t)
+	ours, theirs := testkit.SocketPair(n.t)
 	pod := types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName(name, types.UID(name), v1.FirstPod)}
 	if !n.sessions.Add(&sessions.Session{Slot: name, Pod: pod, Features: control.Features(), Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(*control.Message) {})}) {
 		n.t.Fatal("the session is not taken")

@@ -14,7 +14,7 @@ const Patience = 2 * time.Minute
 
 const (
 	firstPause = time.Millisecond
-	lastPause  = 50 * time.Millisecond
+	lastPause  = 10 * time.Millisecond
 )
 
 // Eventually waits until check returns nil, and fails the test with check's last error when that does not

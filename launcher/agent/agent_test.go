@@ -24,7 +24,6 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -72,15 +71,7 @@ func withoutClock(t *testing.T, test func(t *testing.T, g *guest)) {
 
 func newGuestWith(t *testing.T, c Credentials, log *slog.Logger) *guest {
 	t.Helper()
-	ours, theirs, err := process.SocketPair("agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := net.FileConn(theirs)
-	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours, port := testkit.SocketPair(t)
 	return newGuestOn(t, ours, port, c, log)
 }
 

@@ -15,26 +15,14 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
-// socketpair is a connected pair of unix stream sockets.
+// socketpair is a connected pair of sockets that a test does not wait for without end.
 func socketpair(t testing.TB) (a, b *net.UnixConn) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
+	a, b = testkit.SocketPair(t)
+	for _, conn := range []*net.UnixConn{a, b} {
+		conn.SetDeadline(time.Now().Add(testkit.Patience))
 	}
-	conns := [2]*net.UnixConn{}
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "socketpair")
-		c, err := net.FileConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns[i] = c.(*net.UnixConn)
-		conns[i].SetDeadline(time.Now().Add(testkit.Patience))
-		t.Cleanup(func() { c.Close() })
-	}
-	return conns[0], conns[1]
+	return a, b
 }
 
 // text is a file that can be told by its content.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"golang.org/x/sys/unix"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // fakeAgent is the guest's end of the port.
@@ -28,19 +28,8 @@ type fakeAgent struct {
 // connected is a Client and the agent that it asks.
 func connected(t *testing.T) (*Client, *fakeAgent) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends := make([]net.Conn, 2)
-	for i, fd := range fds {
-		file := os.NewFile(uintptr(fd), "port")
-		if ends[i], err = net.FileConn(file); err != nil {
-			t.Fatal(err)
-		}
-		file.Close()
-	}
-	return over(t, ends[0], ends[1])
+	ours, theirs := testkit.SocketPair(t)
+	return over(t, ours, theirs)
 }
 
 // withoutClock runs a test with a Client, the agent that it asks, and a clock that stands still while anybody works.

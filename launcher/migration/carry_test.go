@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/process"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // carrying is a file that a source sends, and a target's file for it.
@@ -30,17 +30,6 @@ func carrying(t *testing.T, data []byte) (from Carried, to *Target, path string)
 	}
 	t.Cleanup(func() { channel.Close(); to.Close() })
 	return Carried{Disk: "files", Path: source, Size: int64(len(data)), Channel: channel}, to, path
-}
-
-// sockets are the two ends of a connection.
-func sockets(t *testing.T) (one, other *os.File) {
-	t.Helper()
-	one, other, err := process.Pair("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { one.Close(); other.Close() })
-	return one, other
 }
 
 // TestTargetHasTheFileBeforeSourceGoesOn: the target has the file when the source goes on, and not before.
@@ -81,7 +70,7 @@ func TestBadCarryEndsTheMigration(t *testing.T) {
 	})
 	t.Run("the target is silent", func(t *testing.T) {
 		from, _, _ := carrying(t, []byte("content"))
-		silent, other := sockets(t)
+		silent, other := testkit.SocketFiles(t)
 		defer other.Close()
 		from.Channel.Close()
 		from.Channel = silent
@@ -93,7 +82,7 @@ func TestBadCarryEndsTheMigration(t *testing.T) {
 	})
 	t.Run("the target ends", func(t *testing.T) {
 		from, _, _ := carrying(t, []byte("content"))
-		silent, other := sockets(t)
+		silent, other := testkit.SocketFiles(t)
 		go func() { io.CopyN(io.Discard, other, 7); other.Close() }()
 		from.Channel.Close()
 		from.Channel = silent

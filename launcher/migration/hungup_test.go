@@ -1,20 +1,14 @@
 package migration
 
 import (
-	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // TestClosedSocketIsHungUp: a socket is hung up once its other end is closed, also if something is left to read.
 func TestClosedSocketIsHungUp(t *testing.T) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	here, there := os.NewFile(uintptr(fds[0]), "here"), os.NewFile(uintptr(fds[1]), "there")
-	defer here.Close()
+	here, there := testkit.SocketFiles(t)
 	if hungUp(here) {
 		t.Error("hung up from the start")
 	}

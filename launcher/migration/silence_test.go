@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -40,22 +38,12 @@ func (p *played) next(command string) string {
 // play returns a client that waits for no answer longer than patience.
 func play(t *testing.T, answers map[string][]string, patience time.Duration) *qmp.Client {
 	t.Helper()
-	ours, theirs, err := process.Pair("qmp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conns := make([]net.Conn, 2)
-	for i, file := range []*os.File{ours, theirs} {
-		if conns[i], err = net.FileConn(file); err != nil {
-			t.Fatal(err)
-		}
-		file.Close()
-	}
+	ours, theirs := testkit.SocketPair(t)
 	p, served := &played{answers: maps.Clone(answers)}, make(chan struct{})
 	go func() {
 		defer close(served)
-		fmt.Fprintln(conns[1], `{"QMP": {"version": {"qemu": {"micro": 0, "minor": 0, "major": 10}, "package": ""}, "capabilities": []}}`)
-		for lines := bufio.NewScanner(conns[1]); lines.Scan(); {
+		fmt.Fprintln(theirs, `{"QMP": {"version": {"qemu": {"micro": 0, "minor": 0, "major": 10}, "package": ""}, "capabilities": []}}`)
+		for lines := bufio.NewScanner(theirs); lines.Scan(); {
 			var asked struct {
 				Execute string
 				ID      uint64
@@ -66,14 +54,14 @@ func play(t *testing.T, answers map[string][]string, patience time.Duration) *qm
 			switch answer := p.next(asked.Execute); answer {
 			case "":
 			case "end":
-				conns[1].Close()
+				theirs.Close()
 			default:
-				fmt.Fprintf(conns[1], `{"return": %s, "id": %d}`+"\n", answer, asked.ID)
+				fmt.Fprintf(theirs, `{"return": %s, "id": %d}`+"\n", answer, asked.ID)
 			}
 		}
 	}()
-	client := qmp.New(conns[0].(*net.UnixConn), qmp.Options{Timeout: patience})
-	t.Cleanup(func() { client.Close(); conns[1].Close(); <-served })
+	client := qmp.New(ours, qmp.Options{Timeout: patience})
+	t.Cleanup(func() { client.Close(); theirs.Close(); <-served })
 	if err := client.Connect(); err != nil {
 		t.Fatal(err)
 	}

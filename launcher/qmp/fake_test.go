@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,26 +20,6 @@ import (
 )
 
 const greetingLine = `{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "p"}, "capabilities": ["oob"]}}`
-
-func pair(t *testing.T) (ours, theirs *net.UnixConn) {
-	t.Helper()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "socketpair")
-		conn, err := net.FileConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		conns[i] = conn.(*net.UnixConn)
-	}
-	return conns[0], conns[1]
-}
 
 // fake is the QEMU side.
 type fake struct {
@@ -69,7 +47,7 @@ func (f *fake) next() (got, error) {
 // start returns a connected client; serve then speaks for QEMU.
 func start(t *testing.T, opts Options, serve func(*fake)) *Client {
 	t.Helper()
-	ours, theirs := pair(t)
+	ours, theirs := testkit.SocketPair(t)
 	c := New(ours, opts)
 	served := make(chan struct{})
 	t.Cleanup(func() { c.Close(); theirs.Close(); <-served })
@@ -110,7 +88,7 @@ func TestConnect(t *testing.T) {
 }
 
 func TestSilentQEMUTimesOut(t *testing.T) {
-	ours, _ := pair(t)
+	ours, _ := testkit.SocketPair(t)
 	c := New(ours, Options{Timeout: 20 * time.Millisecond})
 	defer c.Close()
 	if err := c.Connect(); !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {

@@ -17,7 +17,7 @@ func FuzzStream(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		ours, theirs := pair(t)
+		ours, theirs := testkit.SocketPair(t)
 		defer theirs.Close()
 		c := New(ours, Options{Timeout: testkit.Patience})
 		defer c.Close()

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 type event = monitor.Event
@@ -22,7 +24,7 @@ func qemu(t *testing.T) *Client {
 	if err != nil {
 		t.Fatal("qemu-system-x86_64 is missing: install Debian's qemu-system-x86")
 	}
-	ours, theirs := pair(t)
+	ours, theirs := testkit.SocketPair(t)
 	file, err := theirs.File()
 	if err != nil {
 		t.Fatal(err)

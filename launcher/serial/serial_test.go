@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // TestLogIsBounded: what goes to the pod's log is bounded, and so is what the
@@ -78,7 +77,7 @@ func TestLastWordsReachLogAndConsole(t *testing.T) {
 // newPort is a serial port without QEMU.
 func newPort(t *testing.T, stdout io.Writer, log *slog.Logger) (guest *net.UnixConn, s *Port, socket string) {
 	t.Helper()
-	port, guest := controltest.Pair(t)
+	port, guest := testkit.SocketPair(t)
 	dir, err := os.MkdirTemp("", "launcher")
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // scripted is a socket whose reads are given and whose writes are kept.
@@ -59,14 +61,10 @@ func TestServerSurvives(t *testing.T) {
 		conn.reads <- read
 	}
 	conn.reads <- discover
-	select {
-	case got := <-conn.writes:
-		m, err := dhcpv4.FromBytes(got.packet)
-		if err != nil || m.MessageType() != dhcpv4.MessageTypeOffer || got.to != "255.255.255.255:68" {
-			t.Errorf("got %v to %s, error %v", m, got.to, err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("no reply after bad packets")
+	got := testkit.Receive(t, conn.writes, "a reply after bad packets")
+	m, err := dhcpv4.FromBytes(got.packet)
+	if err != nil || m.MessageType() != dhcpv4.MessageTypeOffer || got.to != "255.255.255.255:68" {
+		t.Errorf("got %v to %s, error %v", m, got.to, err)
 	}
 	server.Close()
 	server.Close() // a second one does nothing

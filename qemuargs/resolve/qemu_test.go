@@ -305,12 +305,8 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 		t.Cleanup(func() { f.Close() })
 	}
 	pair := func() net.Conn {
-		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		add(os.NewFile(uintptr(fds[1]), "theirs"))
-		ours := os.NewFile(uintptr(fds[0]), "ours")
+		ours, theirs := testkit.SocketFiles(t)
+		add(theirs)
 		defer ours.Close()
 		conn, err := net.FileConn(ours)
 		if err != nil {

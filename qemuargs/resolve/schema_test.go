@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -167,7 +167,7 @@ func askQEMU(t *testing.T, p program) *knowledge {
 }
 
 func (k *knowledge) ask(command string, arguments, result any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	return k.client.Execute(ctx, command, arguments, result)
 }

@@ -5,17 +5,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // tpmEmulator starts the image's swtpm for the test's time, and returns QEMU's end of its control socket.
 func tpmEmulator(t *testing.T) *os.File {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs := os.NewFile(uintptr(fds[1]), "theirs")
+	ours, theirs := testkit.SocketFiles(t)
 	defer theirs.Close()
 	root, err := filepath.Abs(imageRoot)
 	if err != nil {
@@ -30,5 +26,5 @@ func tpmEmulator(t *testing.T) *os.File {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	return os.NewFile(uintptr(fds[0]), "TPM")
+	return ours
 }

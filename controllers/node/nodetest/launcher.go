@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
@@ -26,7 +27,7 @@ type Launcher struct {
 func NewLauncher(t *testing.T, raw *net.UnixConn) *Launcher {
 	t.Helper()
 	t.Cleanup(func() { raw.Close() })
-	raw.SetReadDeadline(time.Now().Add(10 * time.Second))
+	raw.SetReadDeadline(time.Now().Add(testkit.Patience))
 	return &Launcher{t, raw, control.NewConn(raw)}
 }
 

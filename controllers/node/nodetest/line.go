@@ -3,13 +3,12 @@ package nodetest
 import (
 	"os"
 	"testing"
-	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // Line leads from launchers to a set of sessions, without slots: whoever dials is
@@ -34,7 +33,7 @@ func (l *Line) Changes() int { return len(l.changed) }
 // closed, as slots do.
 func (l *Line) Dial(t *testing.T, slot string) *Launcher {
 	t.Helper()
-	ours, theirs := controltest.Pair(t)
+	ours, theirs := testkit.SocketPair(t)
 	if !l.Set.Connect(slot, Pod("a"), control.NewConn(ours)) {
 		control.CloseInterrupted(ours)
 	}
@@ -53,13 +52,8 @@ func (l *Line) Greet(t *testing.T, slot string, hello control.Hello, netns ns.Ne
 // Await waits until the Set tells of pod a.
 func (l *Line) Await(t *testing.T) {
 	t.Helper()
-	select {
-	case pod := <-l.changed:
-		if pod != Pod("a") {
-			t.Fatalf("change of %v", pod)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("no change was reported")
+	if pod := testkit.Receive(t, l.changed, "a change"); pod != Pod("a") {
+		t.Fatalf("change of %v", pod)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 // twoNodes are two network namespaces with a link between them: lose takes down the
@@ -83,7 +82,7 @@ func (h *testHandler) between(t *testing.T) (guest, stream net.Conn, loseAPI, lo
 	}
 	go h.server.serve(t.Context(), listener)
 	h.target.Address, h.port = "10.9.0.1", listener.Addr().(*net.TCPAddr).Port
-	guest, theirs := controltest.Pair(t)
+	guest, theirs := testkit.SocketPair(t)
 	file, err := theirs.File()
 	if err != nil {
 		t.Fatal(err)

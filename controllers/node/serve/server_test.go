@@ -31,7 +31,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/control/controltest"
 )
 
 const (
@@ -103,7 +102,7 @@ func (h *testHandler) connect() { h.launcher = connectAs(h.t, h.set, "vm", "u1")
 // connectAs makes a session of a VMI's launcher, and returns the launcher's end.
 func connectAs(t *testing.T, set *sessions.Set, name string, uid types.UID) *control.Conn {
 	t.Helper()
-	ours, theirs := controltest.Pair(t)
+	ours, theirs := testkit.SocketPair(t)
 	end := control.NewConn(theirs)
 	launcher := &sessions.Session{Slot: name, Pod: types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName(name, uid, v1.FirstPod)}, Features: control.Features(),
 		Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
@@ -249,7 +248,7 @@ func TestStreamCarriesBytesBothWays(t *testing.T) {
 	h := newTestHandler(t, ownServing)
 	api := h.api()
 	handOut := func() *net.UnixConn {
-		guest, theirs := controltest.Pair(t)
+		guest, theirs := testkit.SocketPair(t)
 		t.Cleanup(func() { guest.Close() })
 		file, err := theirs.File()
 		if err != nil {
@@ -317,7 +316,7 @@ func TestScreenshots(t *testing.T) {
 	api := h.api()
 	shoot := func(parameters url.Values) (net.Conn, *net.UnixConn) {
 		t.Helper()
-		guest, theirs := controltest.Pair(t)
+		guest, theirs := testkit.SocketPair(t)
 		file, err := theirs.File()
 		if err != nil {
 			t.Fatal(err)
