@@ -75,8 +75,8 @@ LONGEST_UNIT := ./cmd/qemuargs ./netsetup ./controllers/pool ./controllers/repli
 
 .PHONY: unit
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
-	@# Six packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
-	@$(call gotest,unit) -race -vet=off -p 6 -timeout 60m $(LONGEST_UNIT) $$(comm -23 <(go list ./... | grep -v /test/e2e$$ | sort) <(go list $(PURE) | sort))
+	@# Four packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
+	@$(call gotest,unit) -race -vet=off -p 4 -timeout 60m $(LONGEST_UNIT) $$(comm -23 <(go list ./... | grep -v /test/e2e$$ | sort) <(go list $(PURE) | sort))
 	@cd test/cluster && $(abspath test/part.sh) unit-cluster nice -n 5 go test -vet=off -timeout 10m .
 	cd test/cluster/containerd && go test -vet=off -timeout 10m ./passtprofile
 	@# They read files of another module, which Go's cache of results does not look at.
@@ -311,8 +311,8 @@ vet:
 lint: packages ## gofmt, go vet, staticcheck, and that generated files are up to date
 	@$(gofmt)
 	@$(call part,vet) $(MAKE) --no-print-directory vet
-	@$(call part,staticcheck) go tool -modfile=tools/go.mod staticcheck -tags long,csi ./...
-	@$(call part,generate) $(MAKE) --no-print-directory generated
+	@$(call part,staticcheck) tools/in-copy.sh go tool -modfile=tools/go.mod staticcheck -tags long,csi ./...
+	@$(call part,generate) tools/in-copy.sh $(MAKE) --no-print-directory generated
 
 # The API but for CDI's group, which has an overlay of its own.
 CORE_API := $(patsubst %,paths=./api/%/...,v1 instancetype migrations pool)
@@ -324,11 +324,10 @@ generate: ## write deepcopy functions and the CRDs from api
 	go -C tools run ./crd ../config/crd
 
 .PHONY: generated
-generated: # says whether generated files are up to date, in a copy of the tree: tests read the tree meanwhile
-	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
-		git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$$copy" && $(MAKE) --no-print-directory -C "$$copy" generate && \
-		for folder in api config/crd config/datavolumes/crd; do diff -r "$$folder" "$$copy/$$folder" || \
-			{ echo "generated files are not up to date: commit what 'make generate' writes"; exit 1; }; done
+generated: # in a copy of the tree: says what is not up to date
+	@$(MAKE) --no-print-directory generate
+	@for folder in api config/crd config/datavolumes/crd; do diff -r "$$folder" "$$TREE/$$folder" || \
+		{ echo "generated files are not up to date: commit what 'make generate' writes"; exit 1; }; done
 
 .PHONY: passt-profile
 passt-profile: ## write the seccomp profile of passt from containerd's (the sum of it in controllers/node/seccomp changes with it)

@@ -140,13 +140,13 @@ func (b *breeder) value(old any) any {
 	texts := []string{"", "a,b", "x\n-y", "virtio", "sata", "scsi", "usb", "q35", "pc-q35-7.2", "host-model", "Haswell", "64Mi", "1", "-1", "9Ei", "0.5",
 		strings.Repeat("long", 20), "00:00:00:00:00:00", "../..", "Ünï", "\x00", "default"}
 	numbers := []float64{0, 1, 2, 3, 5, 64, 255, 256, 4096, -1, 1 << 31, 1 << 32, 1 << 53, 1.5}
-	switch old.(type) {
+	switch old := old.(type) {
 	case string:
 		if b.IntN(8) > 0 {
 			return texts[b.IntN(len(texts))]
 		}
 	case bool:
-		return !old.(bool)
+		return !old
 	case float64:
 		if b.IntN(8) > 0 {
 			return numbers[b.IntN(len(numbers))]

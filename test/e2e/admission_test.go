@@ -76,7 +76,7 @@ func TestAdmissionDefaults(t *testing.T) {
 				t.Errorf("%s, applied once more %s: %v", way.name, when, err)
 			}
 			// The controllers may write between the two objects that are compared.
-			if err := poll(30*time.Second, func() error {
+			if err := poll(func() error {
 				diff, err := output(manifest, "kubectl", append([]string{"-n", ns, "diff", "-f", "-"}, way.args...)...)
 				if err != nil {
 					err = fmt.Errorf("%w\n%s", err, diff)
@@ -122,7 +122,7 @@ func stopAPI(t *testing.T) (start func()) {
 	start = func() {
 		err := scale("1")
 		if err == nil {
-			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-api")
+			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=600s", "deployment/virt-api")
 		}
 		if err != nil {
 			t.Error(err)
@@ -132,7 +132,7 @@ func stopAPI(t *testing.T) (start func()) {
 	if err := scale("0"); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-api", "--timeout=180s")
+	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-api", "--timeout=600s")
 	return start
 }
 
@@ -182,7 +182,7 @@ func TestWithoutAPI(t *testing.T) {
 	// Others' pods and namespaces. The deletion of these Kubernetes itself holds up
 	// while an APIService does not answer, for it cannot ask what is in them.
 	apply(t, ns, clientManifest)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	kubectl(t, "-n", ns, "delete", "pod", "client", "--wait=false")
 	kubectl(t, "create", "namespace", ns+"-gone")
 	apply(t, ns+"-gone", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`)
@@ -193,7 +193,7 @@ func TestWithoutAPI(t *testing.T) {
 
 	start()
 	create(t, ns, tiny("later")).await(v1.Running)
-	kubectl(t, "wait", "--for=delete", "namespace/"+ns+"-gone", "--timeout=120s")
+	kubectl(t, "wait", "--for=delete", "namespace/"+ns+"-gone", "--timeout=600s")
 }
 
 // TestWebhookCA: applying the installation once more keeps the CA that the
@@ -261,15 +261,15 @@ func TestWebhookCA(t *testing.T) {
 		}
 	}()
 	kubectl(t, "-n", "kubevirt", "rollout", "restart", "deployment/virt-api")
-	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-api")
-	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-api", "--field-selector=metadata.name!="+apiPod(t), "--timeout=180s")
+	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=600s", "deployment/virt-api")
+	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-api", "--field-selector=metadata.name!="+apiPod(t), "--timeout=600s")
 	close(stop)
 	if err := <-failed; err != nil {
 		t.Errorf("during a restart: %v", err)
 	}
 
 	kubectl(t, "-n", "kubevirt", "patch", "secret", "virt-api-ca", "--type=json", "--patch", `[{"op":"remove","path":"/data"}]`)
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		if bundles() == before {
 			return errors.New("the webhooks have the old CA")
 		}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -55,7 +54,7 @@ func TestARM64(t *testing.T) {
 	t.Run("emulated", func(t *testing.T) { emulatedARM64(t, ns) })
 	startARM64(t, ns)
 	v := vmi{t, ns, "arm"}
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		c := v.get().Status.Condition(v1.ConditionPodScheduled)
 		if c == nil || c.Status != "False" || !strings.Contains(c.Message, "arm64.useEmulation") {
 			return fmt.Errorf("without emulation PodScheduled is %+v", c)
@@ -75,13 +74,13 @@ func setARM64(t *testing.T, ns string, strategy v1.VirtualMachineRunStrategy) {
 func startARM64(t *testing.T, ns string) {
 	t.Helper()
 	setARM64(t, ns, v1.RunStrategyAlways)
-	kubectl(t, "-n", ns, "wait", "--for=create", "vmi/arm", "--timeout=60s")
+	kubectl(t, "-n", ns, "wait", "--for=create", "vmi/arm", "--timeout=600s")
 }
 
 func stopARM64(t *testing.T, ns string) {
 	t.Helper()
 	setARM64(t, ns, v1.RunStrategyHalted)
-	kubectl(t, "-n", ns, "wait", "--for=delete", "vmi/arm", "--timeout=120s")
+	kubectl(t, "-n", ns, "wait", "--for=delete", "vmi/arm", "--timeout=600s")
 }
 
 func emulatedARM64(t *testing.T, ns string) {
@@ -90,7 +89,7 @@ func emulatedARM64(t *testing.T, ns string) {
 	v := vmi{t, ns, "arm"}
 	running := v.await(v1.Running)
 	log := v.log()
-	log.expect(4*time.Minute, "tiny: up")
+	log.expect("tiny: up")
 	if c := running.Status.Condition(v1.ConditionSoftwareEmulation); c == nil || !strings.Contains(c.Message, "guest of arm64") {
 		t.Errorf("SoftwareEmulation is %+v", c)
 	}
@@ -107,16 +106,16 @@ func emulatedARM64(t *testing.T, ns string) {
 	if out := v.runner()("uname -m; ls /sys/firmware/efi"); !strings.Contains(out, "aarch64") || !strings.Contains(out, "efivars") {
 		t.Errorf("the guest is %q", out)
 	}
-	log.expect(time.Minute, "tiny: eth0")
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	log.expect("tiny: eth0")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	address := v.get().Status.Interfaces[0].IP
-	if err := poll(30*time.Second, func() error { return echoes(ns, address, 7) }); err != nil {
+	if err := poll(func() error { return echoes(ns, address, 7) }); err != nil {
 		t.Errorf("from a pod: %v", err)
 	}
 	if rollup, err := onNode(`grep -E '^(Rss|Private_Dirty)' "/proc/$1/smaps_rollup"`, fmt.Sprint(qemu.PID)); err == nil {
 		t.Logf("QEMU of the guest with 256 MiB: %s", rollup)
 	}
 	setARM64(t, ns, v1.RunStrategyHalted)
-	log.expect(2*time.Minute, "tiny: ACPI power button, shutting down")
+	log.expect("tiny: ACPI power button, shutting down")
 	stopARM64(t, ns)
 }

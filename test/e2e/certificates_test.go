@@ -127,7 +127,7 @@ func (c caller) file(signer, organization, node string, names ...string) (name, 
 // answered waits until a request has a certificate, or was denied or failed.
 func answered(t *testing.T, name string) (csr *certificatesv1.CertificateSigningRequest, verdict string) {
 	t.Helper()
-	err := poll(20*time.Second, func() error {
+	err := poll(func() error {
 		csr = get[certificatesv1.CertificateSigningRequest](t, "csr", name)
 		for _, c := range csr.Status.Conditions {
 			if c.Type != certificatesv1.CertificateApproved || len(csr.Status.Certificate) > 0 {
@@ -179,7 +179,7 @@ func TestHandlerCertificate(t *testing.T) {
 	}
 
 	// What virt-handler itself got. It is ready with both only.
-	kubectl(t, "-n", "kubevirt", "wait", "--for=condition=Ready", "pod/"+pod.Name, "--timeout=30s")
+	kubectl(t, "-n", "kubevirt", "wait", "--for=condition=Ready", "pod/"+pod.Name, "--timeout=600s")
 	issued := map[string]bool{}
 	for _, csr := range get[certificatesv1.CertificateSigningRequestList](t, "csr").Items {
 		if csr.Spec.Username != certificates.Requester || strings.HasPrefix(csr.Name, "e2e-") || csr.CreationTimestamp.Before(&pod.CreationTimestamp) {

@@ -77,7 +77,7 @@ func TestClusterDefaults(t *testing.T) {
 func TestFieldsWithoutEffect(t *testing.T) {
 	awaitFields := func(status string, words ...string) {
 		t.Helper()
-		err := poll(30*time.Second, func() error {
+		err := poll(func() error {
 			conditions := get[v1.KubeVirt](t, "-n", "kubevirt", "kubevirt", "kubevirt").Status.Conditions
 			i := slices.IndexFunc(conditions, func(c v1.KubeVirtCondition) bool { return c.Type == v1.KubeVirtConditionFieldsWithoutEffect })
 			if i < 0 || string(conditions[i].Status) != status {
@@ -110,7 +110,7 @@ func TestLogVerbosity(t *testing.T) {
 	await := func(what string, since time.Time, lines map[string]string) {
 		t.Helper()
 		for component, want := range lines {
-			err := poll(60*time.Second, func() error {
+			err := poll(func() error {
 				log := kubectl(t, "-n", "kubevirt", "logs", "-l", "kubevirt.io="+component, "--tail=-1", "--since-time="+since.UTC().Format(time.RFC3339))
 				if !strings.Contains(log, want) {
 					return fmt.Errorf("%s: the log of %s has no %q", what, component, want)

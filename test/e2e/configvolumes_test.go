@@ -91,7 +91,7 @@ func TestConfigVolumes(t *testing.T) {
 		files(cdrom(v1.DiskBusSCSI), v1.Volume{Name: "answers", Sysprep: &v1.SysprepSource{ConfigMap: &corev1.LocalObjectReference{Name: "answers"}}}),
 		files(cdrom(v1.DiskBusSCSI), v1.Volume{Name: "none", ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Optional: new(bool), VolumeLabel: "none"}}),
 		func(s *v1.VirtualMachineInstanceSpec) { *s.Volumes[len(s.Volumes)-1].ConfigMap.Optional = true })
-	if err := poll(time.Minute, func() error { _, err := getObject[v1.VirtualMachineInstance]("-n", ns, "vmi", m.name); return err }); err != nil {
+	if err := poll(func() error { _, err := getObject[v1.VirtualMachineInstance]("-n", ns, "vmi", m.name); return err }); err != nil {
 		t.Fatal(err)
 	}
 	m.awaitCondition(v1.ConditionSynchronized, v1.ReasonMountFailed, `configmap "settings" not found`)

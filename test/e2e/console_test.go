@@ -83,14 +83,20 @@ func (s *transcript) match(pattern *regexp.Regexp, from int) (groups []string, e
 }
 
 // shows waits for the pattern, anywhere in the text.
-func (s *transcript) shows(timeout time.Duration, pattern string) {
+func (s *transcript) shows(pattern string) {
 	s.t.Helper()
-	s.await(timeout, pattern, 0)
+	s.await(patience, pattern, 0)
 }
 
 // expect waits for the pattern after what was expected before, and returns its
 // groups.
-func (s *transcript) expect(timeout time.Duration, pattern string) []string {
+func (s *transcript) expect(pattern string) []string {
+	s.t.Helper()
+	return s.expectFor(patience, pattern)
+}
+
+// expectFor is expect with another bound.
+func (s *transcript) expectFor(timeout time.Duration, pattern string) []string {
 	s.t.Helper()
 	groups, end := s.await(timeout, pattern, s.read)
 	s.read = end
@@ -131,7 +137,7 @@ func (s *transcript) send(text string) {
 // once it has said that the container runs, which a VMI may have said before.
 func (v vmi) log() *transcript {
 	v.t.Helper()
-	err := poll(60*time.Second, func() error {
+	err := poll(func() error {
 		if s := v.pod().Status; len(s.ContainerStatuses) == 0 || s.ContainerStatuses[0].State.Waiting != nil {
 			return fmt.Errorf("the pod of VMI %s waits: %+v", v.name, s.ContainerStatuses)
 		}
@@ -154,7 +160,7 @@ func (v vmi) shell() *transcript {
 	v.t.Helper()
 	c := v.console()
 	up := regexp.MustCompile(`tiny# `)
-	err := poll(3*time.Minute, func() error {
+	err := poll(func() error {
 		// What is typed before the shell is there is lost.
 		c.send("\n")
 		if groups, _, _ := c.match(up, 0); groups == nil {
@@ -174,7 +180,7 @@ func (s *transcript) interrupt() {
 	s.t.Helper()
 	prompts := func() int { return strings.Count(s.all(), "tiny# ") }
 	before := prompts()
-	err := poll(time.Minute, func() error {
+	err := poll(func() error {
 		s.send("\x03")
 		if prompts() == before {
 			return fmt.Errorf("%s has no prompt after Ctrl+C", s.what)
@@ -191,11 +197,17 @@ var announcement = regexp.MustCompile(`(?m)^tiny: .*\n`)
 
 // run runs a command in the guest's shell and returns what it printed and its
 // exit status.
-func (s *transcript) run(timeout time.Duration, command string) (string, int) {
+func (s *transcript) run(command string) (string, int) {
+	s.t.Helper()
+	return s.runFor(patience, command)
+}
+
+// runFor is run with another bound.
+func (s *transcript) runFor(timeout time.Duration, command string) (string, int) {
 	s.t.Helper()
 	// The terminal echoes the command, but not the marks: there they are in two parts.
 	s.send(`echo "<"begin">"; ` + command + `; echo "<"end:$?">"` + "\n")
-	groups := s.expect(timeout, `(?s)<begin>\r?\n(.*)<end:(\d+)>`)
+	groups := s.expectFor(timeout, `(?s)<begin>\r?\n(.*)<end:(\d+)>`)
 	status, _ := strconv.Atoi(groups[2])
 	return announcement.ReplaceAllString(strings.ReplaceAll(groups[1], "\r\n", "\n"), ""), status
 }

@@ -30,7 +30,7 @@ func isController(p nodeProcess) bool { return path.Base(p.Args[0]) == "virt-con
 func awaitController(t *testing.T, old controller) controller {
 	t.Helper()
 	var c controller
-	err := poll(60*time.Second, func() error {
+	err := poll(func() error {
 		var err error
 		// The old one may still be going.
 		c.process, err = findProcess(func(p nodeProcess) bool { return isController(p) && p.PID != old.process.PID })
@@ -78,12 +78,12 @@ func TestControllerKilled(t *testing.T) {
 		`jsonpath={.metadata.name} {.metadata.finalizers} {.status.phase};{"\n"}`)
 	// When to kill it, after the VMI was created. Phases may be passed at once.
 	moments := []func(name string){
-		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` `) }, // right away
-		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` \[.*\] `) },
-		func(name string) { pods.shows(30*time.Second, `(?m)^`+name+` `) },
-		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` .* (Scheduling|Scheduled|Running);`) },
-		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` .* (Scheduled|Running);`) },
-		func(name string) { phases.shows(30*time.Second, `(?m)^`+name+` .* Running;`) },
+		func(name string) { phases.shows(`(?m)^` + name + ` `) }, // right away
+		func(name string) { phases.shows(`(?m)^` + name + ` \[.*\] `) },
+		func(name string) { pods.shows(`(?m)^` + name + ` `) },
+		func(name string) { phases.shows(`(?m)^` + name + ` .* (Scheduling|Scheduled|Running);`) },
+		func(name string) { phases.shows(`(?m)^` + name + ` .* (Scheduled|Running);`) },
+		func(name string) { phases.shows(`(?m)^` + name + ` .* Running;`) },
 	}
 	var all []vmi
 	var running controller
@@ -188,7 +188,7 @@ func TestAPIServerStopped(t *testing.T) {
 	apiServer("start")
 	started = true
 	back := time.Now()
-	err := poll(30*time.Second, func() error {
+	err := poll(func() error {
 		for i, v := range vmis {
 			status, want := v.get().Status, wants[i]
 			if ready := status.Condition(v1.ConditionReady); status.Phase != want.phase || ready == nil || ready.Reason != want.reason {

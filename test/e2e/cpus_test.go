@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -23,7 +22,7 @@ func obsolete(t *testing.T, value string) {
 // awaitLabels waits until the node has the labels of the map's keys, or has not.
 func awaitLabels(t *testing.T, want map[string]bool) {
 	t.Helper()
-	err := poll(90*time.Second, func() error {
+	err := poll(func() error {
 		labels := theNode(t).Labels
 		for label, has := range want {
 			if _, got := labels[label]; got != has {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -79,7 +78,7 @@ func TestCycles(t *testing.T) {
 		if len(qemus) != side {
 			t.Errorf("%d VMIs have %d QEMUs", side, len(qemus))
 		}
-		kubectl(t, "-n", ns, "delete", "vmi", "--all", "--timeout=180s")
+		kubectl(t, "-n", ns, "delete", "vmi", "--all", "--timeout=600s")
 	}
 	// What is made on first use, connections and caches, has been made after this.
 	round("first")
@@ -97,7 +96,7 @@ func TestCycles(t *testing.T) {
 	for _, c := range components {
 		old := before[c]
 		var now use
-		err := poll(60*time.Second, func() error {
+		err := poll(func() error {
 			var err error
 			if now, err = c.use(scraper); err != nil {
 				return err

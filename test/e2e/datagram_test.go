@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -37,19 +36,19 @@ spec:
 func datagramPod(t *testing.T, ns string) string {
 	t.Helper()
 	apply(t, ns, datagramManifest)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/datagram", "--timeout=180s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/datagram", "--timeout=600s")
 	return get[corev1.Pod](t, "-n", ns, "pod", "datagram").Status.PodIP
 }
 
 // echoDatagrams lets the guest echo UDP on ports 5000 to 5002, and returns its shell.
 func (v vmi) echoDatagrams(pod string) *transcript {
 	v.t.Helper()
-	v.log().shows(180*time.Second, `tiny: eth0`)
+	v.log().shows(`tiny: eth0`)
 	shell := v.shell()
-	if out, status := shell.run(60*time.Second, "nc "+pod+" 8081 </dev/null >/datagram && chmod +x /datagram"); status != 0 {
+	if out, status := shell.run("nc " + pod + " 8081 </dev/null >/datagram && chmod +x /datagram"); status != 0 {
 		v.t.Fatalf("get the program into the guest: %s (%d)", out, status)
 	}
-	shell.run(60*time.Second, "{ /datagram echo 5000 5001 5002 & }")
+	shell.run("{ /datagram echo 5000 5001 5002 & }")
 	return shell
 }
 
@@ -61,7 +60,7 @@ func askGuest(ns, address string, port, size int) error {
 
 // askPod sends a datagram from the guest to the pod and back.
 func askPod(shell *transcript, pod string, size int) error {
-	if out, status := shell.run(20*time.Second, fmt.Sprintf("/datagram ask %s 5000 %d", pod, size)); status != 0 {
+	if out, status := shell.run(fmt.Sprintf("/datagram ask %s 5000 %d", pod, size)); status != 0 {
 		return fmt.Errorf("%d bytes: %s (%d)", size, out, status)
 	}
 	return nil
@@ -90,13 +89,13 @@ func TestDatagrams(t *testing.T) {
 		if err := askPod(shell, pod, 100); err != nil {
 			t.Errorf("from guest %s to a pod: %v", guest.vmi.name, err)
 		}
-		if err := poll(20*time.Second, func() error { return askGuest(ns, address, 5000, 100) }); err != nil {
+		if err := poll(func() error { return askGuest(ns, address, 5000, 100) }); err != nil {
 			t.Errorf("guest %s does not listen: %v", guest.vmi.name, err)
 		}
 		for port, want := range guest.reached {
 			err := askGuest(ns, address, port, 100)
 			if want && err != nil { // a datagram may get lost
-				err = poll(20*time.Second, func() error { return askGuest(ns, address, port, 100) })
+				err = poll(func() error { return askGuest(ns, address, port, 100) })
 			}
 			if (err == nil) != want {
 				t.Errorf("from a pod to port %d of guest %s: %v, want an answer: %t", port, guest.vmi.name, err, want)
@@ -122,14 +121,14 @@ func lookAtMTU(t *testing.T, mtu int) {
 	largest := mtu - 28
 	for _, v := range guests {
 		address := v.await(v1.Running).Status.Interfaces[0].IP
-		v.log().shows(3*time.Minute, fmt.Sprintf("tiny: eth0 .* mtu %d", mtu))
+		v.log().shows(fmt.Sprintf("tiny: eth0 .* mtu %d", mtu))
 		shell := v.echoDatagrams(pod)
 		for from, ask := range map[string]func(size int) error{
 			"a pod":     func(size int) error { return askGuest(ns, address, 5000, size) },
 			"the guest": func(size int) error { return askPod(shell, pod, size) },
 		} {
 			// The guest's program may not listen yet.
-			if err := poll(20*time.Second, func() error { return ask(largest) }); err != nil {
+			if err := poll(func() error { return ask(largest) }); err != nil {
 				t.Errorf("%s, from %s: %v", v.name, from, err)
 			}
 			if err := ask(largest + 1); err == nil || !strings.Contains(err.Error(), "message too long") {
@@ -137,7 +136,7 @@ func lookAtMTU(t *testing.T, mtu int) {
 			}
 		}
 		// The other end's segments are as large as the MTU announced.
-		if out, status := shell.run(30*time.Second, "nc "+pod+" 8081 </dev/null | cmp - /datagram"); status != 0 {
+		if out, status := shell.run("nc " + pod + " 8081 </dev/null | cmp - /datagram"); status != 0 {
 			t.Errorf("%s: the program came otherwise the second time: %s", v.name, out)
 		}
 	}
@@ -166,8 +165,8 @@ func setPodMTU(t *testing.T, ns string, mtu int) {
 	}
 	replaceFile(t, files[0], changed)
 	// containerd reads it again a moment later.
-	err = poll(60*time.Second, func() error {
-		kubectl(t, "-n", ns, "delete", "pod", "datagram", "--ignore-not-found", "--timeout=30s")
+	err = poll(func() error {
+		kubectl(t, "-n", ns, "delete", "pod", "datagram", "--ignore-not-found", "--timeout=600s")
 		datagramPod(t, ns)
 		out := kubectl(t, "-n", ns, "exec", "datagram", "-c", "echo", "--", "busybox", "cat", "/sys/class/net/eth0/mtu")
 		if strings.TrimSpace(out) != fmt.Sprint(mtu) {

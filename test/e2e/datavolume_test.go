@@ -27,7 +27,7 @@ func TestDataVolumes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	kubectl(t, "wait", "--for=condition=established", "--timeout=30s", "crd/datavolumes.cdi.kubevirt.io", "crd/datasources.cdi.kubevirt.io")
+	kubectl(t, "wait", "--for=condition=established", "--timeout=600s", "crd/datavolumes.cdi.kubevirt.io", "crd/datasources.cdi.kubevirt.io")
 	t.Run("one", filledByCDI)
 	t.Run("templates", dataVolumeTemplates)
 	t.Run("first consumer", boundByFirstPod)
@@ -71,7 +71,7 @@ spec:
 // says waits until a condition of the VM, which may have no VMI, has words in its message.
 func (m vm) says(kind v1.ConditionType, words string) {
 	m.t.Helper()
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		status := m.machine().Status
 		if c := status.Condition(kind); c == nil || !strings.Contains(c.Message, words) {
 			return fmt.Errorf("condition %s of VM %s is %+v, want %q in it", kind, m.name, c, words)
@@ -104,7 +104,7 @@ func dataVolumeTemplates(t *testing.T) {
 	// The namespace's service account may not clone from kube-system.
 	m.says(v1.ConditionFailure, "service account default of namespace "+c.namespace+" may not clone from namespace kube-system")
 	kubectl(t, "-n", c.namespace, "patch", "vm", "templates", "--type=json", "--patch", `[{"op":"replace","path":"/spec/dataVolumeTemplates/1","value":`+template("late", `{"http":{"url":"https://example.com/disk"}}`)+`}]`)
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		if made := kubectl(t, "-n", c.namespace, "get", "datavolumes", "-o", "jsonpath={.items[*].metadata.name}"); made != "early late" {
 			return fmt.Errorf("there are the DataVolumes %q", made)
 		}
@@ -131,8 +131,8 @@ func dataVolumeTemplates(t *testing.T) {
 			t.Errorf("the guest's %s has %s bytes", disk, got)
 		}
 	}
-	kubectl(t, "-n", c.namespace, "delete", "vm", "templates", "--timeout=120s")
-	if err := poll(300*time.Second, func() error {
+	kubectl(t, "-n", c.namespace, "delete", "vm", "templates", "--timeout=600s")
+	if err := poll(func() error {
 		if left := kubectl(t, "-n", c.namespace, "get", "datavolumes,pvc", "-o", "name"); left != "" {
 			return fmt.Errorf("after the VM there is %s", left)
 		}
@@ -162,7 +162,7 @@ func boundByFirstPod(t *testing.T) {
 		s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: "data", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
 		s.Volumes = append(s.Volumes, v1.Volume{Name: "data", DataVolume: &v1.DataVolumeSource{Name: name}})
 	})
-	kubectl(t, "-n", c.namespace, "wait", "--for=jsonpath={.status.phase}=Bound", "--timeout=120s", "pvc/"+name)
+	kubectl(t, "-n", c.namespace, "wait", "--for=jsonpath={.status.phase}=Bound", "--timeout=600s", "pvc/"+name)
 	m.awaitCondition(v1.ConditionProvisioning, "DataVolume "+name+" waits for the first pod of its claim")
 	if pods := kubectl(t, "-n", c.namespace, "get", "pods", "-l", "kubevirt.io=virt-launcher", "-o", "name"); pods != "" {
 		t.Errorf("while its disk is not filled the VM has %s", pods)
@@ -239,7 +239,7 @@ spec: {source: {pvc: {name: golden}}}
 		t.Errorf("expand-spec shows %s", shown)
 	}
 	m.patch(`{"spec":{"runStrategy":"Always"}}`)
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		made, err := m.instance()
 		if ref := m.machine().Status.PreferenceRef; err == nil && (ref == nil || ref.Name != "patient" || made.Annotations["e2e"] != "inferred") {
 			err = fmt.Errorf("the preference is %+v, the VMI's annotations are %v", ref, made.Annotations)
@@ -248,5 +248,5 @@ spec: {source: {pvc: {name: golden}}}
 	}); err != nil {
 		t.Error(err)
 	}
-	kubectl(t, "-n", namespace, "delete", "vm", "inferred", "--timeout=60s")
+	kubectl(t, "-n", namespace, "delete", "vm", "inferred", "--timeout=600s")
 }

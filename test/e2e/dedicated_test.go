@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,7 +95,7 @@ cat "$file" && echo "$2" > "$file"`, strconv.Itoa(p.PID), cpus)
 // nodeLabels waits until the node has labels.
 func nodeLabels(t *testing.T, names ...string) {
 	t.Helper()
-	err := poll(3*time.Minute, func() error {
+	err := poll(func() error {
 		labels := theNode(t).Labels
 		for _, name := range names {
 			if labels[name] != "true" {
@@ -124,7 +123,7 @@ func TestDedicatedCPUs(t *testing.T) {
 		s.Domain.CPU = &v1.CPU{Cores: 1, DedicatedCPUPlacement: true}
 	}))
 	v.await(v1.Running)
-	v.log().expect(4*time.Minute, "tiny: up")
+	v.log().expect("tiny: up")
 	shares.await(v1.Running)
 	if pod := v.pod(); pod.Status.QOSClass != corev1.PodQOSGuaranteed {
 		t.Errorf("the pod's quality of service is %s", pod.Status.QOSClass)
@@ -134,7 +133,7 @@ func TestDedicatedCPUs(t *testing.T) {
 		t.Fatalf("the guest's CPU may run on the CPUs %v", own)
 	}
 	// The kubelet takes the CPU from pods that were there before, every ten seconds.
-	err := poll(time.Minute, func() error {
+	err := poll(func() error {
 		for _, th := range threadsOf(t, shares.qemu()) {
 			for id := range own {
 				if th.cpus[id] {
@@ -207,14 +206,14 @@ func TestRealtime(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubectl(t, "-n", v1.KubeVirtNamespace, "patch", "daemonset", "virt-handler", "-p", `{"spec":{"template":{"spec":{"hostPID":true}}}}`) // as config/realtime
-	kubectl(t, "-n", v1.KubeVirtNamespace, "rollout", "status", "daemonset/virt-handler", "--timeout=2m")
+	kubectl(t, "-n", v1.KubeVirtNamespace, "rollout", "status", "daemonset/virt-handler", "--timeout=10m")
 	nodeLabels(t, v1.CPUManagerLabel, v1.RealtimeLabel)
 	v := create(t, namespace(t), tiny("realtime", func(s *v1.VirtualMachineInstanceSpec) {
 		s.Domain.CPU = &v1.CPU{Cores: 1, DedicatedCPUPlacement: true, IsolateEmulatorThread: true, Realtime: &v1.Realtime{}, NUMA: &v1.NUMA{GuestMappingPassthrough: &v1.NUMAGuestMappingPassthrough{}}}
 		s.Domain.Memory.Hugepages = &v1.Hugepages{PageSize: "2Mi"}
 	}))
 	v.await(v1.Running)
-	v.log().expect(4*time.Minute, "tiny: up")
+	v.log().expect("tiny: up")
 	v.awaitCondition(v1.ConditionRealtime, v1.ReasonScheduled+": ")
 	if c := v.condition(v1.ConditionRealtime); c.Status != metav1.ConditionTrue {
 		t.Errorf("the condition Realtime is %+v", c)
@@ -230,11 +229,11 @@ func TestRealtime(t *testing.T) {
 	const nodes = "/sys/devices/system/node/"
 	shell := v.shell()
 	for file, want := range map[string]string{"online": "0", "node0/cpulist": "0"} {
-		if out, status := shell.run(time.Minute, "cat "+nodes+file); status != 0 || !strings.Contains(out, want) {
+		if out, status := shell.run("cat " + nodes + file); status != 0 || !strings.Contains(out, want) {
 			t.Errorf("the guest's %s is %q, want %s", file, out, want)
 		}
 	}
-	if out, status := shell.run(time.Minute, "grep -c 'SRAT' /sys/firmware/acpi/tables/SRAT"); status != 0 {
+	if out, status := shell.run("grep -c 'SRAT' /sys/firmware/acpi/tables/SRAT"); status != 0 {
 		t.Errorf("the guest's firmware tells it of no nodes: %q", out)
 	}
 }

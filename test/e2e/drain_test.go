@@ -48,7 +48,7 @@ func TestDrain(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `Eviction triggered evacuation of VMI "`+ns+`/drain-stays"`) {
 		t.Fatalf("kubectl drain: %v, want the VMI that stays named", err)
 	}
-	err = poll(time.Minute, func() error {
+	err = poll(func() error {
 		if ends.uid() == ended || moves.uid() == moved {
 			return errors.New("a guest that may be ended runs on")
 		}
@@ -77,7 +77,7 @@ func TestDrain(t *testing.T) {
 
 	over := make(chan error, 1)
 	go func() { over <- drain(node, selector, 2*time.Minute) }()
-	err = poll(time.Minute, func() error {
+	err = poll(func() error {
 		if asked := stays.get().Status.EvacuationNodeName; asked != node {
 			return fmt.Errorf("the guest is asked to leave %q", asked)
 		}
@@ -110,7 +110,7 @@ func (v vmi) editor() string {
 	v.t.Helper()
 	user := "edit-" + v.namespace
 	kubectl(v.t, "-n", v.namespace, "create", "rolebinding", "edit", "--clusterrole=edit", "--user="+user)
-	err := poll(30*time.Second, func() error {
+	err := poll(func() error {
 		code, status := ask(v.t, configOf(v.t, user), http.MethodPut, v.path("virtualmachineinstances", "evacuate/cancel"), v1.EvacuateCancelOptions{DryRun: []string{"All"}})
 		if code != http.StatusOK {
 			return fmt.Errorf("%s may not cancel an evacuation: %d %s", user, code, status.Message)
@@ -131,7 +131,7 @@ func TestDrainMoves(t *testing.T) {
 	kubectl(t, "cordon", secondName)
 	m := createVM(t, ns, "drain-moves", v1.RunStrategyAlways, evictedBy(v1.EvictionStrategyLiveMigrate))
 	uid := m.runs("")
-	m.log().shows(3*time.Minute, "tiny: eth0")
+	m.log().shows("tiny: eth0")
 	kubectl(t, "uncordon", secondName)
 	t.Cleanup(func() { kubectl(t, "uncordon", firstName) })
 	begun := time.Now()
@@ -154,7 +154,7 @@ func TestDrainMoves(t *testing.T) {
 	const taint = "kubevirt.io/drain:NoSchedule"
 	kubectl(t, "taint", "node", secondName, taint)
 	t.Cleanup(func() { kubectl(t, "taint", "node", secondName, taint+"-") })
-	err := poll(2*time.Minute, func() error {
+	err := poll(func() error {
 		if now := m.get(); now.Status.NodeName != firstName || now.Status.Phase != v1.Running || now.Status.MigrationState == nil || !now.Status.MigrationState.Completed {
 			return fmt.Errorf("the VMI is %s on %s: %+v", now.Status.Phase, now.Status.NodeName, now.Status.MigrationState)
 		}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -39,7 +38,7 @@ func evicts(t *testing.T) (relax func()) {
 		}
 		relaxed = true
 		become(old)
-		err := poll(60*time.Second, func() error {
+		err := poll(func() error {
 			for _, c := range theNode(t).Status.Conditions {
 				if c.Type == corev1.NodeMemoryPressure && c.Status != corev1.ConditionFalse {
 					return fmt.Errorf("the node's memory is short: %+v", c)
@@ -74,7 +73,7 @@ func TestEvicted(t *testing.T) {
 		t.Errorf("reason is %q, want Evicted: %+v", status.Reason, status.Condition(v1.ConditionReady))
 	}
 	alone.awaitCondition(v1.ConditionReady, "Evicted", "low on resource: memory")
-	err := poll(90*time.Second, func() error {
+	err := poll(func() error {
 		if now, err := m.instance(); err != nil || now.UID == first {
 			return fmt.Errorf("VM %s has the instance it had (%v)", m.name, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -178,14 +177,14 @@ func TestExamplesRun(t *testing.T) {
 			m.is(v1.VirtualMachineStatusStopped)
 			m.does("start", nil)
 			m.runs("")
-			kubectl(t, "-n", ns, "delete", "vm", name, "--timeout=180s")
+			kubectl(t, "-n", ns, "delete", "vm", name, "--timeout=600s")
 		case strings.Contains(e.manifest, "kind: VirtualMachineInstance\n"):
 			v := vmi{t: t, namespace: ns, name: name}
 			v.await(v1.Running)
 			v.delete()
 		case strings.Contains(e.manifest, "replicas: 3"):
 			kind := map[bool]string{true: "vmpool", false: "vmirs"}[strings.Contains(e.manifest, "kind: VirtualMachinePool\n")]
-			if err := poll(3*time.Minute, func() error {
+			if err := poll(func() error {
 				ready, err := output("", "kubectl", "-n", ns, "get", kind, name, "-o", "jsonpath={.status.readyReplicas}")
 				if err == nil && ready != "3" {
 					err = fmt.Errorf("%s %s has %q ready", kind, name, ready)
@@ -194,13 +193,13 @@ func TestExamplesRun(t *testing.T) {
 			}); err != nil {
 				t.Error(err)
 			}
-			kubectl(t, "-n", ns, "delete", kind, name, "--cascade=foreground", "--timeout=180s")
+			kubectl(t, "-n", ns, "delete", kind, name, "--cascade=foreground", "--timeout=600s")
 		}
 	}
 	const sample = "../../config/samples/vm-clusterinstancetype.yaml"
 	kubectl(t, "-n", ns, "apply", "-f", sample)
 	vm{vmi{t: t, namespace: ns, name: "cluster-sized"}}.runs("")
-	kubectl(t, "-n", ns, "delete", "-f", sample, "--timeout=180s")
+	kubectl(t, "-n", ns, "delete", "-f", sample, "--timeout=600s")
 	// Now that nothing else has its disk.
 	apply(t, ns, examples["vmi-pvc"].manifest)
 	v := vmi{t: t, namespace: ns, name: "vmi-pvc"}

@@ -98,7 +98,7 @@ func TestFilesystems(t *testing.T) {
 	m.node(`mkdir -m 755 "$1/churn"`, path)
 	stop := m.goesOn(path+"/churn", `head -c 100000 /dev/zero >new && mv new file$((i % 50)) && rm -f file$(((i+25) % 50))`)
 	load := `cd /tmp/data; for i in 1 2 3 4; do (dd if=big of=copy$i bs=1M 2>/dev/null; sync) & (md5sum <big >sum$i) & done; wait; cat sum?; md5sum copy? big`
-	out, code := shell.run(3*time.Minute, load)
+	out, code := shell.run(load)
 	if want := strings.Fields(sum)[0]; code != 0 || strings.Count(out, want) != 9 {
 		t.Errorf("under load: %d: %s, want %s nine times", code, out, want)
 	}
@@ -122,7 +122,7 @@ func TestFilesystems(t *testing.T) {
 	began := time.Now()
 	m.in(shell, "sync")
 	m.powerOff()
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		if now, err := getObject[corev1.Pod]("-n", c.namespace, "pod", pod.Name); err == nil && now.Status.Phase == corev1.PodRunning {
 			return fmt.Errorf("the pod is %s still", now.Status.Phase)
 		}
@@ -200,7 +200,7 @@ func TestFilesystemHangs(t *testing.T) {
 	began := time.Now()
 	m.asks(stopIt(first))
 	m.is(v1.VirtualMachineStatusStopped)
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		if now, err := getObject[corev1.Pod]("-n", c.namespace, "pod", pod.Name); err == nil && now.Status.Phase == corev1.PodRunning {
 			return fmt.Errorf("the pod is %s still", now.Status.Phase)
 		}
@@ -248,7 +248,7 @@ func TestFilesystemsLive(t *testing.T) {
 	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "good evening", "more": "yes"}))
 	kubectl(t, "-n", ns, "label", "vmi", m.name, "e2e.example.com/mood=glad")
 	// The kubelet looks at the ConfigMaps of a pod about once a minute.
-	if out, code := shell.run(3*time.Minute, "until grep -q evening /tmp/settings/greeting; do sleep 1; done; cat /tmp/settings/more"); code != 0 || !strings.Contains(out, "yes") {
+	if out, code := shell.run("until grep -q evening /tmp/settings/greeting; do sleep 1; done; cat /tmp/settings/more"); code != 0 || !strings.Contains(out, "yes") {
 		t.Errorf("the changed ConfigMap: %d: %s", code, out)
 	}
 }
@@ -310,7 +310,7 @@ func TestFilesystemCrowd(t *testing.T) {
 	m.prints(shell, [][2]string{{attaching("data"), ""}})
 	// BusyBox's find asks for each file's kind while it reads the folder. Where the guest may know no more files, find ends its list without an
 	// error. The stats that follow show the error.
-	out, code := shell.run(20*time.Minute, fmt.Sprintf("find /tmp/data/crowd -type f 2>/dev/null | wc -l; "+
+	out, code := shell.runFor(20*time.Minute, fmt.Sprintf("find /tmp/data/crowd -type f 2>/dev/null | wc -l; "+
 		"for i in $(seq 1 %d %d); do stat /tmp/data/crowd/f$i; done 2>&1 | grep -c 'Too many open files'", files/200, files))
 	var seen, refused int
 	if _, err := fmt.Sscan(out, &seen, &refused); err != nil || seen < 1000 || seen > files || seen < files && refused == 0 {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -73,7 +72,7 @@ func controlledBy(name string, uid types.UID) metav1.OwnerReference {
 // connected waits until virt-handler says that a pod's launcher said hello.
 func connected(t *testing.T, namespace, pod string) {
 	t.Helper()
-	err := poll(60*time.Second, func() error {
+	err := poll(func() error {
 		log, err := output("", "kubectl", "-n", "kubevirt", "logs", "daemonset/virt-handler", "--since=5m")
 		if err == nil && !strings.Contains(log, fmt.Sprintf(`"launcher connected","pod":"%s/%s"`, namespace, pod)) {
 			err = fmt.Errorf("virt-handler does not know the launcher in pod %s", pod)
@@ -169,7 +168,7 @@ func TestForgedPod(t *testing.T) {
 	ns := namespace(t)
 	v := create(t, ns, tiny("victim"))
 	v.await(v1.Running)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "vmi/victim", "--timeout=180s") // the last its launcher says
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "vmi/victim", "--timeout=600s") // the last its launcher says
 	before, genuine := v.get(), v.pod()
 	unchanged := func(when string) {
 		t.Helper()
@@ -187,13 +186,13 @@ func TestForgedPod(t *testing.T) {
 	mustMakePod(t, ns, liar(genuine, name("3333333333")))
 	connected(t, ns, name("0000000000"))
 	for _, hash := range []string{"2222222222", "3333333333"} {
-		kubectl(t, "-n", ns, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+name(hash), "--timeout=180s")
+		kubectl(t, "-n", ns, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+name(hash), "--timeout=600s")
 	}
 	unchanged("a forged pod that ran, or ended,")
 	v.qemu() // the only one
 
 	for _, hash := range []string{"0000000000", "1111111111", "2222222222", "3333333333"} {
-		kubectl(t, "-n", ns, "delete", "pod", name(hash), "--ignore-not-found", "--timeout=30s")
+		kubectl(t, "-n", ns, "delete", "pod", name(hash), "--ignore-not-found", "--timeout=600s")
 	}
 	// What the controllers make of it, they have made once they have served another VMI.
 	other := create(t, ns, tiny("other"))
@@ -218,7 +217,7 @@ func stopController(t *testing.T) (start func()) {
 	start = func() {
 		err := scale("1")
 		if err == nil {
-			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-controller")
+			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=600s", "deployment/virt-controller")
 		}
 		if err != nil {
 			t.Error(err)
@@ -228,7 +227,7 @@ func stopController(t *testing.T) (start func()) {
 	if err := scale("0"); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-controller", "--timeout=180s")
+	kubectl(t, "-n", "kubevirt", "wait", "--for=delete", "pod", "-l", "kubevirt.io=virt-controller", "--timeout=600s")
 	return start
 }
 
@@ -272,7 +271,7 @@ func TestLauncherNameTaken(t *testing.T) {
 		t.Errorf("the forged pod was told to start:\n%s", log)
 	}
 
-	kubectl(t, "-n", ns, "delete", "pod", forged.Name, "--timeout=30s")
+	kubectl(t, "-n", ns, "delete", "pod", forged.Name, "--timeout=600s")
 	v.await(v1.Running)
 	if pod := v.pod(); !metav1.IsControlledBy(pod, v.get()) {
 		t.Errorf("the VMI runs in pod %s, which it does not control", pod.Name)

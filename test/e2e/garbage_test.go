@@ -63,7 +63,7 @@ func makeGarbage(t *testing.T, ns string) garbage {
 	}
 	g.sum = fmt.Sprintf("%x", md5.Sum(program))
 	apply(t, ns, garbageManifest)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/garbage", "--timeout=180s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/garbage", "--timeout=600s")
 	g.pod = get[corev1.Pod](t, "-n", ns, "pod", "garbage").Status.PodIP
 	return g
 }
@@ -71,10 +71,10 @@ func makeGarbage(t *testing.T, ns string) garbage {
 // takes brings the program into the guest, and returns its shell.
 func (v vmi) takes(g garbage) *transcript {
 	v.t.Helper()
-	v.log().shows(3*time.Minute, `tiny: eth0 `)
+	v.log().shows(`tiny: eth0 `)
 	shell := v.shell()
-	err := poll(2*time.Minute, func() error {
-		if out, _ := shell.run(60*time.Second, "nc "+g.pod+" 8081 </dev/null >/garbage; chmod +x /garbage; md5sum /garbage"); !strings.HasPrefix(out, g.sum) {
+	err := poll(func() error {
+		if out, _ := shell.run("nc " + g.pod + " 8081 </dev/null >/garbage; chmod +x /garbage; md5sum /garbage"); !strings.HasPrefix(out, g.sum) {
 			return fmt.Errorf("the program is %q in guest %s, want %s", out, v.name, g.sum)
 		}
 		return nil
@@ -121,7 +121,7 @@ func (w *watched) podLog() int {
 func (w *watched) answers() {
 	w.t.Helper()
 	asked := time.Now()
-	if out, _ := w.quiet.run(20*time.Second, "echo $((6 * 7))"); out != "42\n" {
+	if out, _ := w.quiet.run("echo $((6 * 7))"); out != "42\n" {
 		w.t.Errorf("the neighbour's console answers %q", out)
 	}
 	if err := nodeEchoes(w.neighbour.get().Status.Interfaces[0].IP, 7); err != nil {
@@ -160,7 +160,7 @@ func (w *watched) unharmed(kernelSpeaks bool) {
 	if now := w.neighbour.qemu(); now.PID != w.qemu.PID || now.Start != w.qemu.Start {
 		w.t.Errorf("the neighbour's QEMU is %d, was %d", now.PID, w.qemu.PID)
 	}
-	w.neighbour.awaitReady(10*time.Second, "GuestRunning")
+	w.neighbour.awaitReady("GuestRunning")
 	w.answers()
 	seconds := int(time.Since(w.begin).Seconds()) + 1
 	if grown := w.podLog() - w.logged; grown > saysAtMost(seconds, kernelSpeaks) {
@@ -189,7 +189,7 @@ func TestVirtioGarbage(t *testing.T) {
 	guest.await(v1.Running)
 	neighbour.await(v1.Running)
 	shell := guest.takes(program)
-	devices, status := shell.run(20*time.Second, `for d in /sys/bus/pci/devices/*; do [ "$(cat $d/vendor)" = 0x1af4 ] && basename $d; done`)
+	devices, status := shell.run(`for d in /sys/bus/pci/devices/*; do [ "$(cat $d/vendor)" = 0x1af4 ] && basename $d; done`)
 	if status != 0 && devices == "" || len(strings.Fields(devices)) < 4 {
 		t.Fatalf("the guest's virtio devices are %q (%d)", devices, status)
 	}
@@ -211,7 +211,7 @@ func TestVirtioGarbage(t *testing.T) {
 	switch now.Status.Phase {
 	case v1.Running:
 		if !broken {
-			if out, _ := shell.run(20*time.Second, "echo $((6 * 7))"); out != "42\n" {
+			if out, _ := shell.run("echo $((6 * 7))"); out != "42\n" {
 				t.Errorf("the guest's console answers %q", out)
 			}
 		}
@@ -221,7 +221,7 @@ func TestVirtioGarbage(t *testing.T) {
 		}
 		// QEMU's own words of what a driver did wrong.
 		if !broken {
-			guest.log().shows(20*time.Second, `(?i)virtio|virtqueue|guest moved`)
+			guest.log().shows(`(?i)virtio|virtqueue|guest moved`)
 		}
 	case v1.Failed:
 		if now.Status.Reason != "QEMUExited" || !strings.Contains(ready.Message, "QEMU") {
@@ -250,7 +250,7 @@ func TestNetworkGarbage(t *testing.T) {
 			guest, neighbour := create(t, ns, tiny("hostile", binding)), create(t, ns, tiny("neighbour", bridged))
 			guest.await(v1.Running)
 			address := neighbour.await(v1.Running).Status.Interfaces[0].IP
-			neighbour.log().shows(3*time.Minute, `tiny: eth0 `)
+			neighbour.log().shows(`tiny: eth0 `)
 			shell := guest.takes(program)
 			if name == "bridge" && guest.event("NetworkUnfiltered") != "" {
 				t.Skip("THIS MACHINE'S KERNEL HAS NO nftables FOR BRIDGES, and nothing holds a bridged guest to its address")
@@ -267,9 +267,9 @@ func TestNetworkGarbage(t *testing.T) {
 			for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
 				w.answers()
 			}
-			shell.shows(60*time.Second, `garbage: sent \d{3,} frames`)
+			shell.shows(`garbage: sent \d{3,} frames`)
 			t.Log(last(shell.all(), 200))
-			heard.shows(60*time.Second, `(?m)^\{.*\}$`)
+			heard.shows(`(?m)^\{.*\}$`)
 			counts := map[string]int{}
 			if err := json.Unmarshal([]byte(strings.TrimSpace(heard.all())), &counts); err != nil {
 				t.Fatal(err)
@@ -287,10 +287,10 @@ func TestNetworkGarbage(t *testing.T) {
 			for _, v := range []vmi{neighbour, guest} {
 				lease := `tiny: eth0 `
 				before := strings.Count(kubectl(t, "-n", ns, "logs", v.pod().Name), lease)
-				if _, status := v.shell().run(20*time.Second, "killall -USR1 udhcpc"); status != 0 {
+				if _, status := v.shell().run("killall -USR1 udhcpc"); status != 0 {
 					t.Errorf("guest %s has no DHCP client", v.name)
 				}
-				v.log().shows(60*time.Second, "(?s)"+strings.Repeat(lease+".*", before+1))
+				v.log().shows("(?s)" + strings.Repeat(lease+".*", before+1))
 			}
 			deletesSoon(t, guest)
 		})

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
@@ -72,7 +71,7 @@ func TestHostDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := poll(20*time.Second, func() error {
+	if err := poll(func() error {
 		_, err := output(string(permitted), "kubectl", "-n", ns, "apply", "--dry-run=server", "-f", "-")
 		return err
 	}); err != nil {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -30,7 +29,7 @@ spec:
     volumeMounts: [{name: disk, mountPath: /www}]
   volumes: [{name: disk, image: {reference: %q, pullPolicy: Never}}]
 `, name, clientImage, rate, tinyImage))
-	kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "--timeout=120s", "pod/"+name)
+	kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "--timeout=600s", "pod/"+name)
 	return "http://" + get[corev1.Pod](t, "-n", namespace, "pod", name).Status.PodIP + ":8080"
 }
 
@@ -81,14 +80,14 @@ func importedDisks(t *testing.T) {
 	if got := m.in(m.shell(), "for disk in vda vdc; do head -c 512 /dev/$disk | md5sum; done | uniq | wc -l"); got != "1" {
 		t.Errorf("the disks of the web server and of the registry have %s boot sectors", got)
 	}
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "--timeout=30s", "datavolume/imported-root", "datavolume/imported-data", "datavolume/imported-copy")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "--timeout=600s", "datavolume/imported-root", "datavolume/imported-data", "datavolume/imported-copy")
 	if shown := kubectl(t, "-n", ns, "get", "dv", "imported-root"); !strings.Contains(shown, "Succeeded") || !strings.Contains(shown, "100.0%") {
 		t.Errorf("kubectl shows\n%s", shown)
 	}
 	if left := kubectl(t, "-n", ns, "get", "pods", "-o", "name"); strings.Contains(left, "importer") || strings.Contains(left, "consumer") {
 		t.Errorf("while the guest runs there is %s", left)
 	}
-	kubectl(t, "-n", ns, "delete", "vm", "imported", "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", "imported", "--timeout=600s")
 	nothingLeft(t, ns, "imported")
 }
 
@@ -96,7 +95,7 @@ func importedDisks(t *testing.T) {
 func (m vm) followPercentage(volume string) []float64 {
 	m.t.Helper()
 	var seen []float64
-	if err := poll(300*time.Second, func() error {
+	if err := poll(func() error {
 		line, err := output("", "kubectl", "-n", m.namespace, "get", "datavolume", volume, "-o", "jsonpath={.status.phase} {.status.progress}")
 		phase, text, _ := strings.Cut(line, " ")
 		if err != nil || phase == "Succeeded" {
@@ -118,7 +117,7 @@ func (m vm) followPercentage(volume string) []float64 {
 // nothingLeft waits until nothing of a VM's disks is there.
 func nothingLeft(t *testing.T, namespace, vm string) {
 	t.Helper()
-	if err := poll(300*time.Second, func() error {
+	if err := poll(func() error {
 		left, err := output("", "kubectl", "-n", namespace, "get", "datavolumes,persistentvolumeclaims,pods", "-o", "name")
 		if err == nil && strings.Contains(left, vm+"-") {
 			err = fmt.Errorf("after VM %s there is %s", vm, left)
@@ -145,7 +144,7 @@ func refusedSources(t *testing.T) {
 		m := withTemplates(t, ns, name, map[string]string{"root": `{"http":{"url":"` + test.url + `"}}`}, "root")
 		m.is(v1.VirtualMachineStatusDataVolumeError)
 		m.says(v1.ConditionFailure, test.words)
-		kubectl(t, "-n", ns, "delete", "vm", name, "--timeout=120s")
+		kubectl(t, "-n", ns, "delete", "vm", name, "--timeout=600s")
 		nothingLeft(t, ns, name)
 	}
 }
@@ -161,7 +160,7 @@ func dataVolume(namespace, name, spec string, args ...string) error {
 // ready waits until a DataVolume is filled.
 func ready(t *testing.T, namespace, name string) {
 	t.Helper()
-	kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "--timeout=120s", "datavolume/"+name)
+	kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "--timeout=600s", "datavolume/"+name)
 }
 
 // mayCopy lets somebody copy what a namespace has.
@@ -183,7 +182,7 @@ subjects: [%[2]s]
 // noSourcePods waits until a namespace has no source pod.
 func noSourcePods(t *testing.T, namespace string) {
 	t.Helper()
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		left, err := output("", "kubectl", "-n", namespace, "get", "pods", "-l", "kubeqemu.io/source-for", "-o", "name")
 		if err == nil && left != "" {
 			err = fmt.Errorf("namespace %s still has %s", namespace, left)
@@ -218,7 +217,7 @@ func copiedDisks(t *testing.T) {
 	}
 	noSourcePods(t, golden)
 	copiedByTenant(t, golden, ns, source)
-	kubectl(t, "-n", ns, "delete", "vm", "copied", "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", "copied", "--timeout=600s")
 	nothingLeft(t, ns, "copied")
 }
 
@@ -247,7 +246,7 @@ func copiedByTenant(t *testing.T, golden, ns, source string) {
 	if err := dataVolume(ns, "waits", `{"source":`+source+","+storage, as); err != nil {
 		t.Fatal(err)
 	}
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		said, err := output("", "kubectl", "-n", ns, "get", "datavolume", "waits", "-o", `jsonpath={.status.conditions[?(@.type=="Running")]}`)
 		if err == nil && (!strings.Contains(said, "CloneSourceInUse") || !strings.Contains(said, "writer")) {
 			err = fmt.Errorf("while a pod uses the source the copy says %s", said)
@@ -256,13 +255,13 @@ func copiedByTenant(t *testing.T, golden, ns, source string) {
 	}); err != nil {
 		t.Error(err)
 	}
-	kubectl(t, "-n", golden, "delete", "pod", "writer", "--timeout=60s")
+	kubectl(t, "-n", golden, "delete", "pod", "writer", "--timeout=600s")
 	ready(t, ns, "waits")
 	// One that goes as soon as it has a source pod.
 	if err := dataVolume(ns, "dropped", `{"source":`+source+","+storage, as); err != nil {
 		t.Fatal(err)
 	}
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		made, err := output("", "kubectl", "-n", golden, "get", "pods", "-l", "kubeqemu.io/source-for", "-o", "name")
 		if err == nil && made == "" {
 			err = errors.New("the copy has no source pod")
@@ -271,6 +270,6 @@ func copiedByTenant(t *testing.T, golden, ns, source string) {
 	}); err != nil {
 		t.Error(err)
 	}
-	kubectl(t, "-n", ns, "delete", "datavolume", "dropped", "through", "waits", "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "datavolume", "dropped", "through", "waits", "--timeout=600s")
 	noSourcePods(t, golden)
 }

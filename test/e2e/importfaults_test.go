@@ -53,7 +53,7 @@ func (v volumes) create(name string) {
 // is waits for a phase of a DataVolume.
 func (v volumes) is(name string, phases ...string) {
 	v.t.Helper()
-	if err := poll(240*time.Second, func() error {
+	if err := poll(func() error {
 		got, err := output("", "kubectl", "-n", v.namespace, "get", "datavolume", name, "-o", "jsonpath={.status.phase}")
 		if err == nil && !slices.Contains(phases, got) {
 			err = fmt.Errorf("DataVolume %s is %s, want %v", name, got, phases)
@@ -154,7 +154,7 @@ func importerKilled(t *testing.T) {
 	}
 	gone := ""
 	for kill := range kills {
-		if err := poll(120*time.Second, func() error {
+		if err := poll(func() error {
 			follow()
 			pod, err := getObject[corev1.Pod]("-n", v.namespace, "pod", "importer-killed")
 			if err != nil {
@@ -185,7 +185,7 @@ func importerKilled(t *testing.T) {
 			kubectl(t, "-n", v.namespace, "delete", "pod", "importer-killed", "--grace-period=1")
 		}
 	}
-	if err := poll(240*time.Second, func() error {
+	if err := poll(func() error {
 		if now := follow(); now < 100 {
 			return fmt.Errorf("%v %% are filled", now)
 		}
@@ -211,7 +211,7 @@ func importersSideBySide(t *testing.T) {
 		v.create(fmt.Sprintf("beside-%d", i))
 	}
 	peak, most := 0, 0
-	if err := poll(300*time.Second, func() error {
+	if err := poll(func() error {
 		now := importers(t)
 		most = max(most, len(now))
 		for _, p := range now {
@@ -246,7 +246,7 @@ func deletedWhileImporting(t *testing.T) {
 		"scheduled": func(volume string) { v.is(volume, "ImportScheduled", "ImportInProgress") },
 		"running":   func(volume string) { v.is(volume, "ImportInProgress") },
 		"halfway": func(volume string) {
-			if err := poll(120*time.Second, func() error {
+			if err := poll(func() error {
 				if now := v.percentage(volume); now < 20 {
 					return fmt.Errorf("%v %% are filled", now)
 				}
@@ -259,7 +259,7 @@ func deletedWhileImporting(t *testing.T) {
 	} {
 		withTemplates(t, v.namespace, name, map[string]string{"root": source}, "root")
 		reached(name + "-root")
-		kubectl(t, "-n", v.namespace, "delete", "vm", name, "--timeout=120s")
+		kubectl(t, "-n", v.namespace, "delete", "vm", name, "--timeout=600s")
 		nothingLeft(t, v.namespace, name)
 		if left := importers(t); len(left) > 0 {
 			t.Errorf("after VM %s there are importers: %v", name, left)
@@ -271,7 +271,7 @@ func deletedWhileImporting(t *testing.T) {
 func powerCutWhileImporting(t *testing.T) {
 	v := newVolumes(t, 512<<10)
 	m := withTemplates(t, v.namespace, "cut", map[string]string{"root": `{"http":{"url":"` + v.url + `/disk/tiny.qcow2"}}`}, "root")
-	if err := poll(240*time.Second, func() error {
+	if err := poll(func() error {
 		if now := v.percentage("cut-root"); now < 50 {
 			return fmt.Errorf("%v %% are filled", now)
 		}
@@ -287,6 +287,6 @@ func powerCutWhileImporting(t *testing.T) {
 	if got := m.in(m.shell(), "blockdev --getsize64 /dev/vda"); got != fmt.Sprint(256<<20) {
 		t.Errorf("the guest's disk has %s bytes", got)
 	}
-	kubectl(t, "-n", v.namespace, "delete", "vm", "cut", "--timeout=180s")
+	kubectl(t, "-n", v.namespace, "delete", "vm", "cut", "--timeout=600s")
 	nothingLeft(t, v.namespace, "cut")
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -29,7 +28,7 @@ func TestInstancetype(t *testing.T) {
 	kubectl(t, "-n", ns, "apply", "-f", "../../config/samples/vm-instancetype.yaml")
 	contradicted(t, ns)
 	// Its VMI comes a moment later.
-	if err := poll(20*time.Second, func() error {
+	if err := poll(func() error {
 		_, err := output("", "kubectl", "-n", ns, "get", "vmi", "sized")
 		return err
 	}); err != nil {
@@ -44,7 +43,7 @@ func TestInstancetype(t *testing.T) {
 		"cat /sys/devices/system/cpu/cpu1/topology/physical_package_id": "0", // a second core, not a second socket
 		"grep -lx 0x25ab /sys/bus/pci/devices/*/device | wc -l":         "1", // the preset's watchdog
 	} {
-		if out, _ := shell.run(20*time.Second, command); strings.TrimSpace(out) != want {
+		if out, _ := shell.run(command); strings.TrimSpace(out) != want {
 			t.Errorf("%s printed %q, want %s", command, out, want)
 		}
 	}
@@ -54,7 +53,7 @@ func TestInstancetype(t *testing.T) {
 	if notes := kubectl(t, "-n", ns, "get", "events", "--field-selector=reason=Override,involvedObject.name=sized", "-o", "jsonpath={.items[*].message}"); !strings.Contains(notes, `"cores":9} of VirtualMachineInstancePreset "dogged"`) {
 		t.Errorf("events %q, want what the VM's own size overrides", notes)
 	}
-	kubectl(t, "-n", ns, "delete", "vm", "sized", "--timeout=180s")
+	kubectl(t, "-n", ns, "delete", "vm", "sized", "--timeout=600s")
 }
 
 // TestCommonInstancetypes: when the KubeVirt object asks for the well-known instancetypes and
@@ -62,7 +61,7 @@ func TestInstancetype(t *testing.T) {
 func TestCommonInstancetypes(t *testing.T) {
 	awaitCondition := func(reason string) {
 		t.Helper()
-		if err := poll(30*time.Second, func() error {
+		if err := poll(func() error {
 			conditions := get[v1.KubeVirt](t, "-n", "kubevirt", "kubevirt", "kubevirt").Status.Conditions
 			if !slices.ContainsFunc(conditions, func(c v1.KubeVirtCondition) bool {
 				return c.Type == v1.KubeVirtConditionCommonInstancetypesDeployed && c.Reason == reason
@@ -85,7 +84,7 @@ func TestCommonInstancetypes(t *testing.T) {
 			"template: {spec: {domain: {devices: {autoattachGraphicsDevice: false}}, terminationGracePeriodSeconds: 0, volumes: [{name: root, containerDisk: {image: %q}}]}}}}",
 			name, size, preference, tinyImage))
 		v := vmi{t: t, namespace: ns, name: name}
-		if err := poll(20*time.Second, func() error {
+		if err := poll(func() error {
 			_, err := output("", "kubectl", "-n", ns, "get", "vmi", name)
 			return err
 		}); err != nil {
@@ -98,7 +97,7 @@ func TestCommonInstancetypes(t *testing.T) {
 			"awk '/MemTotal/ {print ($2 > 400000 && $2 < 524288)}' /proc/meminfo": "1",
 			"nproc": "1",
 		} {
-			if out, _ := shell.run(20*time.Second, command); strings.TrimSpace(out) != want {
+			if out, _ := shell.run(command); strings.TrimSpace(out) != want {
 				t.Errorf("%s: %s printed %q, want %s", size, command, out, want)
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,7 +20,7 @@ func TestDualStack(t *testing.T) {
 	onFamilies(t, "dual")
 	ns := namespace(t)
 	v := familiesReached(t, ns, 2)
-	v.log().shows(time.Minute, `tiny: eth0 10\.0\.2\.2/24 via 10\.0\.2\.1`)
+	v.log().shows(`tiny: eth0 10\.0\.2\.2/24 via 10\.0\.2\.1`)
 }
 
 func TestIPv6Only(t *testing.T) {
@@ -29,7 +28,7 @@ func TestIPv6Only(t *testing.T) {
 	ns := namespace(t)
 	v := familiesReached(t, ns, 1)
 	// Nobody answers DHCP for IPv4.
-	if out, _ := v.shell().run(30*time.Second, "ip -4 -o addr show dev eth0; ip -4 route"); strings.TrimSpace(out) != "" {
+	if out, _ := v.shell().run("ip -4 -o addr show dev eth0; ip -4 route"); strings.TrimSpace(out) != "" {
 		t.Errorf("the guest has IPv4: %s", out)
 	}
 }
@@ -43,9 +42,9 @@ func TestIPv6OnlyDHCP(t *testing.T) {
 	d := create(t, ns, tiny("debian", debian("ssh-ed25519 AAAA"), asks6))
 	d.await(v1.Running)
 	server := get[corev1.Service](t, "-n", "default", "service", "kubernetes").Spec.ClusterIP // as the kubelet says it
-	d.log().shows(6*time.Minute, `guest has fd10:0:2::2/128 default via fe80::1 .*`+regexp.QuoteMeta(server))
+	d.log().shows(`guest has fd10:0:2::2/128 default via fe80::1 .*` + regexp.QuoteMeta(server))
 	address := d.get().Status.Interfaces[0].IP
-	if err := poll(time.Minute, func() error { return answersSSH(ns, address) }); err != nil {
+	if err := poll(func() error { return answersSSH(ns, address) }); err != nil {
 		t.Error(err)
 	}
 }
@@ -83,14 +82,14 @@ func TestMigrationDualStack(t *testing.T) {
 	m.runs("")
 	kubectl(t, "uncordon", secondName)
 	const lease = `tiny: eth0 fd10:0:2::2/120 via fe80::1`
-	m.log().shows(6*time.Minute, lease)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	m.log().shows(lease)
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	client := get[corev1.Pod](t, "-n", ns, "pod", "client").Status.PodIPs
 	reached := func(when string) {
 		t.Helper()
 		shell := m.shell()
 		for i := range 2 {
-			err := poll(30*time.Second, func() error {
+			err := poll(func() error {
 				pod, nic := m.pod().Status.PodIPs, m.get().Status.Interfaces[0]
 				if len(pod) != 2 || len(nic.IPs) != 2 || nic.IPs[i] != pod[i].IP {
 					return fmt.Errorf("the pod has %v, status.interfaces[0] %q", pod, nic.IPs)
@@ -100,7 +99,7 @@ func TestMigrationDualStack(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", when, err)
 			}
-			if out, status := shell.run(60*time.Second, "echo to-and-fro | nc -w 5 "+client[i].IP+" 8080"); status != 0 || strings.TrimSpace(out) != "to-and-fro" {
+			if out, status := shell.run("echo to-and-fro | nc -w 5 " + client[i].IP + " 8080"); status != 0 || strings.TrimSpace(out) != "to-and-fro" {
 				t.Errorf("%s, from the guest to %s: %q (%d)", when, client[i].IP, out, status)
 			}
 		}
@@ -113,9 +112,9 @@ func TestMigrationDualStack(t *testing.T) {
 		reached("on " + to)
 	}
 	m.shell().send("reboot -f\n")
-	m.log().shows(6*time.Minute, lease) // the log is this pod's, in which the guest has not booted before
+	m.log().shows(lease) // the log is this pod's, in which the guest has not booted before
 	reached("after a reboot")
-	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 }
 
 // onFamilies fails on a cluster with other address families: the test could prove nothing.
@@ -132,15 +131,15 @@ func familiesReached(t *testing.T, ns string, families int) vmi {
 	t.Helper()
 	apply(t, ns, strings.ReplaceAll(clientManifest, "spec:\n  selector", "spec:\n  ipFamilyPolicy: PreferDualStack\n  selector"))
 	open, listed := create(t, ns, tiny("open")), create(t, ns, tiny("listed", ports(7)))
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	for _, v := range []vmi{open, listed} {
 		v.await(v1.Running)
-		v.log().shows(6*time.Minute, `tiny: eth0 fd10:0:2::2/120 via fe80::1 mtu 1[0-9]{3}`)
+		v.log().shows(`tiny: eth0 fd10:0:2::2/120 via fe80::1 mtu 1[0-9]{3}`)
 	}
 	// The kubelet's report may come after the guest is running.
 	addresses := func(v vmi) []string {
 		var out []string
-		err := poll(30*time.Second, func() error {
+		err := poll(func() error {
 			nic := v.get().Status.Interfaces[0]
 			if out = nic.IPs; len(out) != families || nic.IP != out[0] || !slices.ContainsFunc(out, is6) {
 				return fmt.Errorf("status.interfaces[0]: %+v", nic)
@@ -166,7 +165,7 @@ func familiesReached(t *testing.T, ns string, families int) vmi {
 			address string
 			port    int
 		}{{listedIPs[i], 7}, {openIPs[i], 9999}, {services("guest")[i], 80}} {
-			if err := poll(40*time.Second, func() error { return echoes(ns, target.address, target.port) }); err != nil {
+			if err := poll(func() error { return echoes(ns, target.address, target.port) }); err != nil {
 				t.Errorf("from a pod: %v", err)
 			}
 		}
@@ -182,7 +181,7 @@ func familiesReached(t *testing.T, ns string, families int) vmi {
 		shell := v.shell()
 		for i := range families {
 			for _, address := range []string{client.Status.PodIPs[i].IP + " 8080", services("client")[i] + " 80"} {
-				out, status := shell.run(60*time.Second, "echo to-and-fro | nc -w 5 "+address)
+				out, status := shell.run("echo to-and-fro | nc -w 5 " + address)
 				if status != 0 || strings.TrimSpace(out) != "to-and-fro" {
 					t.Errorf("from guest %s to %s: %q (%d)", name, address, out, status)
 				}

@@ -12,8 +12,12 @@ import (
 	"time"
 )
 
+// patience is how long a test waits for what must happen, before it says that it hangs. It proves no bound: beside other
+// tests and builds, what takes seconds on a quiet machine takes minutes.
+const patience = 10 * time.Minute
+
 // commandTimeout bounds every command that has no timeout of its own.
-const commandTimeout = 3 * time.Minute
+const commandTimeout = patience + time.Minute
 
 // output runs a command and returns what it printed; its error holds what it
 // complained of.
@@ -44,7 +48,7 @@ func kubectl(t *testing.T, args ...string) string {
 func apply(t *testing.T, namespace, manifests string) {
 	t.Helper()
 	var refused error
-	err := poll(time.Minute, func() error {
+	err := poll(func() error {
 		_, err := output(manifests, "kubectl", "-n", namespace, "apply", "-f", "-")
 		if err != nil && !strings.Contains(err.Error(), "failed calling webhook") { // virt-api may be too busy for the API server
 			refused, err = err, nil
@@ -59,7 +63,7 @@ func apply(t *testing.T, namespace, manifests string) {
 // may waits until the API server has heard of a right that was just given.
 func may(t *testing.T, namespace, as string, what ...string) {
 	t.Helper()
-	err := poll(30*time.Second, func() error {
+	err := poll(func() error {
 		_, err := output("", "kubectl", append([]string{"-n", namespace, as, "auth", "can-i", "--quiet"}, what...)...)
 		return err
 	})
@@ -91,7 +95,7 @@ func namespace(t *testing.T, labels ...string) string {
 		if t.Failed() {
 			diagnose(t, name)
 		}
-		if _, err := output("", "kubectl", "-n", name, "delete", "vm,vmi", "--all", "--timeout=170s"); err != nil {
+		if _, err := output("", "kubectl", "-n", name, "delete", "vm,vmi", "--all", "--timeout=600s"); err != nil {
 			t.Error(err)
 		}
 		if _, err := output("", "kubectl", "delete", "namespace", name, "--wait=false"); err != nil {
@@ -104,15 +108,18 @@ func namespace(t *testing.T, labels ...string) string {
 	return name
 }
 
-// poll asks until there is no error any more, and returns the last one after
-// the timeout.
-func poll(timeout time.Duration, ask func() error) error {
+// poll asks until there is no error any more, and returns the last one if its patience ends.
+func poll(ask func() error) error { return pollFor(patience, ask) }
+
+// pollFor is poll with another bound.
+func pollFor(timeout time.Duration, ask func() error) error {
 	deadline := time.Now().Add(timeout)
 	tick := time.NewTicker(300 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		asked := time.Now() // before the question, which may take long
 		err := ask()
-		if err == nil || time.Now().After(deadline) {
+		if err == nil || asked.After(deadline) {
 			return err
 		}
 		<-tick.C

@@ -154,7 +154,7 @@ func (l lan) lease(mac string) (string, error) {
 func (l lan) awaitLease(v vmi, nic string) string {
 	l.t.Helper()
 	var address string
-	err := poll(8*time.Minute, func() (err error) {
+	err := poll(func() (err error) {
 		address, err = l.lease(nicOf(v.get(), nic).MAC)
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -99,8 +98,8 @@ func (s snapshot) difference(before snapshot) []string {
 
 // settledNode waits until the first node runs what the API server lists, and nothing
 // of a pod or a slot that is gone, and returns what there is then.
-func settledNode(timeout time.Duration) (s snapshot, err error) {
-	err = poll(timeout, func() error {
+func settledNode() (s snapshot, err error) {
+	err = poll(func() error {
 		pods, err := getObject[corev1.PodList]("pods", "-A")
 		if err != nil {
 			return err
@@ -129,11 +128,11 @@ func settledNode(timeout time.Duration) (s snapshot, err error) {
 
 // awaitNode waits until the node is as before. Slots are collected up to 20 s
 // after their pods.
-func awaitNode(before snapshot, timeout time.Duration) error {
+func awaitNode(before snapshot) error {
 	if err := bringHome(); err != nil {
 		return err
 	}
-	return poll(timeout, func() error {
+	return poll(func() error {
 		now, err := nodeSnapshot()
 		if err != nil {
 			return err
@@ -170,7 +169,7 @@ func bringHome() (err error) {
 		if _, err := output("", "kubectl", "-n", "kubevirt", "delete", "pod", pod.Name); err != nil {
 			return err
 		}
-		if _, err := output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/"+pod.Labels["kubevirt.io"]); err != nil {
+		if _, err := output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=600s", "deployment/"+pod.Labels["kubevirt.io"]); err != nil {
 			return err
 		}
 	}
@@ -181,7 +180,7 @@ func bringHome() (err error) {
 // left on it is gone then.
 func addsNothing(t *testing.T) (check func()) {
 	t.Helper()
-	if _, err := settledNode(60 * time.Second); err != nil {
+	if _, err := settledNode(); err != nil {
 		t.Fatal(err)
 	}
 	return addsNothingOn(t, firstName)
@@ -196,7 +195,7 @@ func addsNothingOn(t *testing.T, node string) (check func()) {
 	}
 	return func() {
 		t.Helper()
-		err := poll(30*time.Second, func() error {
+		err := poll(func() error {
 			now, err := nodeSnapshotOf(node)
 			if err != nil {
 				return err
@@ -221,13 +220,13 @@ func leavesNothing(t *testing.T) (check func()) {
 	if err := bringHome(); err != nil {
 		t.Fatal(err)
 	}
-	before, err := settledNode(60 * time.Second)
+	before, err := settledNode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return func() {
 		t.Helper()
-		if err := awaitNode(before, 30*time.Second); err != nil {
+		if err := awaitNode(before); err != nil {
 			t.Error(err)
 		}
 	}

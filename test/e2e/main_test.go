@@ -43,7 +43,7 @@ func run(m *testing.M) int {
 	baseline, err := c.up()
 	if err == nil {
 		code = m.Run()
-		err = awaitNode(baseline, 60*time.Second)
+		err = awaitNode(baseline)
 	}
 	err = errors.Join(err, c.down(code != 0 || err != nil))
 	if c.lent > 0 {
@@ -157,7 +157,7 @@ func (c *cluster) up() (snapshot, error) {
 		return nil, err
 	}
 	c.say("ready")
-	return settledNode(60 * time.Second)
+	return settledNode()
 }
 
 // notYet is a taint by which Kubeqemu's control plane comes to the first node: tests take the second one away. The control plane tolerates a
@@ -176,7 +176,7 @@ func (c *cluster) install() (err error) {
 	}
 	commands = append(commands, [][]string{
 		{"apply", "-k", filepath.Join(c.repository, "config", "datavolumes")},
-		{"wait", "--for=condition=established", "--timeout=30s", "crd/kubevirts.kubevirt.io"},
+		{"wait", "--for=condition=established", "--timeout=600s", "crd/kubevirts.kubevirt.io"},
 		// The machine's KVM may not work.
 		{"apply", "-f", filepath.Join(c.repository, "config", "samples", "kubevirt-emulation.yaml")},
 	}...)
@@ -187,9 +187,9 @@ func (c *cluster) install() (err error) {
 			[]string{"-n", "kubevirt", "delete", "pod", "-l", "kubevirt.io=virt-api"})
 	}
 	commands = append(commands,
-		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-controller"},
-		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-api"},
-		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=180s", "daemonset/virt-handler"})
+		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=600s", "deployment/virt-controller"},
+		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=600s", "deployment/virt-api"},
+		[]string{"-n", "kubevirt", "rollout", "status", "--timeout=600s", "daemonset/virt-handler"})
 	for _, args := range commands {
 		if _, err := output("", "kubectl", args...); err != nil {
 			pods, _ := output("", "kubectl", "-n", "kubevirt", "describe", "pods")

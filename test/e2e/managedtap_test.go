@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -33,7 +32,7 @@ func refusesPlugin(t *testing.T, ns, plugin, words string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = poll(30*time.Second, func() error {
+	err = poll(func() error {
 		_, err := output(string(text), "kubectl", "-n", ns, "create", "--dry-run=server", "-f", "-")
 		if err == nil || !strings.Contains(err.Error(), words) || len(err.Error()) > 5000 {
 			return fmt.Errorf("a VMI with the plugin %.40q gets %.5000v, want a refusal with %q", plugin, err, words)
@@ -66,7 +65,7 @@ func TestManagedTap(t *testing.T) {
 
 	m := vm{vmi{t: t, namespace: ns, name: "served"}}
 	manifest := manifestOf(t, m.name, v1.RunStrategyAlways, byPlugin("", "", "still"), byPlugin("lan", "lan", "moving"))
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		_, err := output(manifest, "kubectl", "-n", ns, "apply", "-f", "-")
 		return err
 	}); err != nil {
@@ -74,8 +73,8 @@ func TestManagedTap(t *testing.T) {
 	}
 	uid := m.runs("")
 	leased := l.awaitLease(m.vmi, "lan")
-	m.log().shows(3*time.Minute, "tiny: eth1 "+strings.ReplaceAll(leased, ".", `\.`)+"/24")
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	m.log().shows("tiny: eth1 " + strings.ReplaceAll(leased, ".", `\.`) + "/24")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	m.takesPodAddress()
 	l.serve(8080)
 	m.speaks(l, "at first", leased)
@@ -96,8 +95,8 @@ func TestManagedTap(t *testing.T) {
 	if now := bindings(); now != before || m.uid() != uid {
 		t.Errorf("status.bindings is %s of %s, and was %s of %s", now, m.uid(), before, uid)
 	}
-	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--timeout=120s")
-	if err := poll(time.Minute, func() error {
+	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--timeout=600s")
+	if err := poll(func() error {
 		said, err := output("", "kubectl", "-n", ns, "get", "events", "--field-selector=reason=InvalidSpec,involvedObject.name="+m.name, "-o", "jsonpath={.items[*].message}")
 		if err == nil && !strings.Contains(said, "the KubeVirt object has no such plugin") {
 			err = fmt.Errorf("the events of the VMI without its plugin are %q", said)
@@ -113,7 +112,7 @@ func TestManagedTap(t *testing.T) {
 	}
 	m.takesPodAddress()
 	m.speaks(l, "restarted", leased)
-	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 }
 
 // takesPodAddress has the guest take the pod's address on the pod network, as the network's own DHCP server would give it, after
@@ -131,14 +130,14 @@ func (m vm) takesPodAddress() {
 	}
 	gateway = strings.Fields(gateway)[0]
 	shell := m.shell()
-	if out, got := shell.run(2*time.Minute, "cat /sys/class/net/eth0/address"); got != 0 || strings.TrimSpace(out) != status.MAC {
+	if out, got := shell.run("cat /sys/class/net/eth0/address"); got != 0 || strings.TrimSpace(out) != status.MAC {
 		m.t.Errorf("the guest's MAC is %q (%d), the status says %s", out, got, status.MAC)
 	}
-	if out, got := shell.run(2*time.Minute, "udhcpc -f -n -q -i eth0 -t 3 -T 1 -s /bin/true 2>&1"); got == 0 || !strings.Contains(out, "no lease") {
+	if out, got := shell.run("udhcpc -f -n -q -i eth0 -t 3 -T 1 -s /bin/true 2>&1"); got == 0 || !strings.Contains(out, "no lease") {
 		m.t.Errorf("asked for an address on the pod network, the guest hears %q (%d)", out, got)
 	}
 	take := fmt.Sprintf("ip addr add %s/32 dev eth0 && ip route replace %[2]s dev eth0 && ip route replace default via %[2]s dev eth0", status.IP, gateway)
-	if out, got := shell.run(time.Minute, take); got != 0 {
+	if out, got := shell.run(take); got != 0 {
 		m.t.Fatalf("take the pod's address: %s", out)
 	}
 }
@@ -152,13 +151,13 @@ func (m vm) speaks(l lan, when, leased string) {
 		"the node": func() error { return nodeEchoes(address, 7) },
 		"the LAN":  func() error { return l.echoes(leased, 7, 100_000) },
 	} {
-		if err := poll(time.Minute, attempt); err != nil {
+		if err := poll(attempt); err != nil {
 			m.t.Errorf("%s, from %s: %v", when, from, err)
 		}
 	}
 	shell := m.shell()
 	for _, to := range []string{get[corev1.Pod](m.t, "-n", m.namespace, "pod", "client").Status.PodIP, lanAddress} {
-		if out, status := shell.run(time.Minute, "echo to-and-fro | nc -w 5 "+to+" 8080"); status != 0 || strings.TrimSpace(out) != "to-and-fro" {
+		if out, status := shell.run("echo to-and-fro | nc -w 5 " + to + " 8080"); status != 0 || strings.TrimSpace(out) != "to-and-fro" {
 			m.t.Errorf("%s, from the guest to %s: %q (%d)", when, to, out, status)
 		}
 	}

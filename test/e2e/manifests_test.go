@@ -3,7 +3,6 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -102,7 +101,7 @@ func TestKubeVirtManifests(t *testing.T) {
 	for name, spec := range plainManifests {
 		apply(t, ns, plainManifest(name, spec))
 	}
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	for name := range plainManifests {
 		v := vmi{t: t, namespace: ns, name: name}
 		status := v.await(v1.Running).Status
@@ -110,7 +109,7 @@ func TestKubeVirtManifests(t *testing.T) {
 			t.Errorf("%s: interfaces %+v, want one with an address", name, status.Interfaces)
 			continue
 		}
-		if err := poll(3*time.Minute, func() error { return echoes(ns, status.Interfaces[0].IP, 7) }); err != nil {
+		if err := poll(func() error { return echoes(ns, status.Interfaces[0].IP, 7) }); err != nil {
 			t.Errorf("%s: %v; its log:\n%s", name, err, kubectl(t, "-n", ns, "logs", v.pod().Name))
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	served "github.com/kubeqemu/kubeqemu/apiserver/subresources"
 )
@@ -51,7 +50,7 @@ func TestMatrix(t *testing.T) {
 		return code, status.Message
 	}
 	// The API server's authorizer hears of a role's binding a moment later.
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		for _, e := range served.Table() {
 			for _, role := range may[e.Method+" "+e.Name()] {
 				if code, message := asked(e, role); code == http.StatusForbidden {

@@ -206,7 +206,7 @@ func TestMetrics(t *testing.T) {
 		return errors.Join(errs...)
 	}
 	shell := v.shell()
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		return holds("virt-handler", []bound{
 			{"kubevirt_vmi_memory_domain_bytes", of, 128 * mib, 128 * mib},
 			{"kubevirt_vmi_memory_actual_balloon_bytes", of, 128 * mib, 128 * mib},
@@ -222,10 +222,10 @@ func TestMetrics(t *testing.T) {
 	}
 
 	// The guest asks for its lease behind the shell.
-	v.log().shows(2*time.Minute, "tiny: eth0 ")
+	v.log().shows("tiny: eth0 ")
 	// A launcher that does not answer in time is left out of a scrape.
 	var before metrics
-	if err := poll(30*time.Second, func() (err error) {
+	if err := poll(func() (err error) {
 		if before, err = s.scrape("virt-handler"); err == nil {
 			_, err = before.value("kubevirt_vmi_network_transmit_bytes_total", with("interface", "default")...)
 		}
@@ -233,7 +233,7 @@ func TestMetrics(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if out, status := shell.run(60*time.Second, "ping -c 5 -s 1000 10.0.2.1"); status != 0 {
+	if out, status := shell.run("ping -c 5 -s 1000 10.0.2.1"); status != 0 {
 		t.Errorf("ping from the guest: %q (%d)", out, status)
 	}
 	grown := func(name string, by float64) bound {
@@ -245,11 +245,11 @@ func TestMetrics(t *testing.T) {
 	}
 	bounds := []bound{grown("kubevirt_vmi_network_transmit_bytes_total", 5000), grown("kubevirt_vmi_network_transmit_packets_total", 5),
 		grown("kubevirt_vmi_network_receive_bytes_total", 5000), grown("kubevirt_vmi_network_receive_packets_total", 5)}
-	if err := poll(30*time.Second, func() error { return holds("virt-handler", bounds) }); err != nil {
+	if err := poll(func() error { return holds("virt-handler", bounds) }); err != nil {
 		t.Error(err)
 	}
 
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		return holds("virt-controller", []bound{
 			{"kubevirt_vmi_info", with("phase", "running", "vmi_pod", v.pod().Name, "guest_os_machine", v.get().Status.Machine.Type), 1, 1},
 			{"kubevirt_vmi_status_addresses", with("address", v.get().Status.Interfaces[0].IP), 1, 1},
@@ -279,7 +279,7 @@ type bound struct {
 // reportsMemory waits until the guest's balloon driver has told of its memory.
 func (v vmi) reportsMemory(s *scraper) {
 	v.t.Helper()
-	err := poll(30*time.Second, func() error {
+	err := poll(func() error {
 		m, err := s.scrape("virt-handler")
 		if err != nil {
 			return err

@@ -40,10 +40,10 @@ func handlersCAs(t *testing.T) authority.CAs {
 func restartHandler(t *testing.T, node string) (ready func()) {
 	t.Helper()
 	old := handlerOn(t, node)
-	kubectl(t, "-n", "kubevirt", "delete", "pod", old.Name, "--timeout=60s")
+	kubectl(t, "-n", "kubevirt", "delete", "pod", old.Name, "--timeout=600s")
 	return func() {
 		t.Helper()
-		err := poll(90*time.Second, func() error {
+		err := poll(func() error {
 			for _, p := range get[corev1.PodList](t, "-n", "kubevirt", "pods", "-l", "kubevirt.io=virt-handler").Items {
 				for _, c := range p.Status.Conditions {
 					if p.Spec.NodeName == node && p.UID != old.UID && c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
@@ -68,7 +68,7 @@ func forge(t *testing.T, node string, answers map[authority.Role]forged) {
 	defer start()
 	ready := restartHandler(t, node)
 	left := len(answers)
-	err := poll(90*time.Second, func() error {
+	err := poll(func() error {
 		for _, csr := range get[certificatesv1.CertificateSigningRequestList](t, "csr").Items {
 			if csr.Spec.Username == certificates.Requester && len(csr.Status.Conditions) == 0 && answerRequest(t, csr, node, answers) {
 				left--

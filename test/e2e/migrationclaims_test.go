@@ -30,7 +30,7 @@ spec:
 func (m vm) disksOn(node string) []string {
 	m.t.Helper()
 	var names []string
-	err := poll(2*time.Minute, func() error {
+	err := poll(func() error {
 		names = nil
 		all, err := getObject[corev1.PersistentVolumeClaimList]("-n", m.namespace, "persistentvolumeclaims")
 		if err != nil {
@@ -58,7 +58,7 @@ func onClaims(t *testing.T, ns, name string) vm {
 	t.Helper()
 	kubectl(t, "cordon", secondName)
 	m := withTemplates(t, ns, name, map[string]string{"root": `{"registry":{"url":"docker://` + tinyImage + `"}}`, "data": `{"blank":{}}`}, "root", "data")
-	if err := poll(4*time.Minute, func() error {
+	if err := poll(func() error {
 		now, err := m.instance()
 		if err == nil && now.Status.Phase != v1.Running {
 			err = fmt.Errorf("the VMI is %s", now.Status.Phase)
@@ -74,7 +74,7 @@ func onClaims(t *testing.T, ns, name string) vm {
 // canMove waits until the guest can move to another node.
 func (m vm) canMove() {
 	m.t.Helper()
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		if c := m.condition(v1.ConditionLiveMigratable); c.Status != metav1.ConditionTrue {
 			return fmt.Errorf("LiveMigratable is %+v", c)
 		}
@@ -111,7 +111,7 @@ func (m vm) placed(node string) {
 		selector = fmt.Sprintf(`{"kubernetes.io/hostname":%q}`, node)
 	}
 	m.patch(`{"spec":{"template":{"spec":{"nodeSelector":` + selector + `}}}}`)
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		now, err := m.instance()
 		if err == nil && now.Spec.NodeSelector[corev1.LabelHostname] != node {
 			err = fmt.Errorf("the VMI has the node selector %v, want %q", now.Spec.NodeSelector, node)
@@ -146,7 +146,7 @@ func TestMigrationClaims(t *testing.T) {
 	m.in(shell, counting)
 
 	cancelled := m.migrate("cancelled", map[string]string{"no": "node"})
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		if n := len(get[corev1.PersistentVolumeClaimList](t, "-n", ns, "persistentvolumeclaims").Items); n != 4 {
 			return fmt.Errorf("there are %d claims, want 4", n)
 		}
@@ -154,7 +154,7 @@ func TestMigrationClaims(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	kubectl(t, "-n", ns, "delete", "vmim", cancelled.name, "--timeout=60s")
+	kubectl(t, "-n", ns, "delete", "vmim", cancelled.name, "--timeout=600s")
 	if now := m.disksOn(firstName); !slices.Equal(now, first) {
 		t.Errorf("after a cancelled migration there are %v", now)
 	}
@@ -184,7 +184,7 @@ func TestMigrationClaims(t *testing.T) {
 	}
 	told := int(seconds(t, m.in(m.shell(), "cat /tmp/count")))
 	names := m.disksOn(secondName)
-	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--timeout=600s")
 	m.runs(uid)
 	if now := m.disksOn(secondName); !slices.Equal(now, names) {
 		t.Errorf("the next start has the claims %v, and before there were %v", now, names)
@@ -193,6 +193,6 @@ func TestMigrationClaims(t *testing.T) {
 	if left := kubectl(t, "-n", ns, "get", "datavolumes", "-o", "name"); strings.TrimSpace(left) != "" {
 		t.Errorf("after a restart there are %s", left)
 	}
-	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 	nothingLeft(t, ns, m.name)
 }

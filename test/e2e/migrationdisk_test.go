@@ -66,7 +66,7 @@ func TestMigrationLargeDisk(t *testing.T) {
 	shell := m.shell()
 	m.in(shell, rewriting)
 	// The first pass fills the disk.
-	err := poll(10*time.Minute, func() error {
+	err := poll(func() error {
 		if last := m.in(shell, "cat /tmp/last 2>/dev/null || echo 0 0"); strings.HasPrefix(last, "0 ") || strings.HasPrefix(last, "1 ") {
 			return fmt.Errorf("the disk is not full yet: %s", last)
 		}
@@ -78,7 +78,7 @@ func TestMigrationLargeDisk(t *testing.T) {
 	source, begun := m.pod(), time.Now()
 	move := m.migrate("move", nil)
 	var target *corev1.Pod
-	err = poll(10*time.Minute, func() error {
+	err = poll(func() error {
 		s := m.get().Status.MigrationState
 		if s == nil || s.SourceState == nil || s.SourceState.Progress == nil || s.SourceState.Progress.TransferredBytes < 1<<30 {
 			return fmt.Errorf("not half of the disk is copied: %+v", s)
@@ -95,7 +95,7 @@ func TestMigrationLargeDisk(t *testing.T) {
 	withinBooked(t, target)
 	shell = m.shell()
 	before := m.in(shell, "cat /tmp/last")
-	err = poll(2*time.Minute, func() error {
+	err = poll(func() error {
 		if now := m.in(shell, "cat /tmp/last"); now == before {
 			return fmt.Errorf("the guest does not go on to write after %s", now)
 		}
@@ -105,7 +105,7 @@ func TestMigrationLargeDisk(t *testing.T) {
 		t.Error(err)
 	}
 	m.in(shell, "touch /tmp/stop; while [ ! -e /tmp/over ]; do usleep 100000; done")
-	if out, code := shell.run(20*time.Minute, rereading); code != 0 || strings.TrimSpace(out) != "" {
+	if out, code := shell.runFor(20*time.Minute, rereading); code != 0 || strings.TrimSpace(out) != "" {
 		t.Errorf("the disk is not as the guest wrote it (%d): %s", code, out)
 	}
 	if m.uid() != uid {

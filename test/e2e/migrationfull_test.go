@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,7 +84,7 @@ func TestMigrationTargetFull(t *testing.T) {
 			kubectl(t, "cordon", secondName)
 			under := m.migrate(name, nil)
 			var target *corev1.Pod
-			err := poll(time.Minute, func() (err error) {
+			err := poll(func() (err error) {
 				s := m.get().Status.MigrationState
 				if s == nil || s.MigrationName != name || s.TargetPod == "" {
 					return fmt.Errorf("there is no target pod: %+v", s)
@@ -111,7 +110,7 @@ func TestMigrationTargetFull(t *testing.T) {
 		t.Cleanup(func() { kubectl(t, "uncordon", secondName) })
 		kubectl(t, "cordon", secondName)
 		m := withTemplates(t, ns, "claim", map[string]string{"root": `{"registry":{"url":"docker://` + tinyImage + `"}}`, "data": `{"blank":{}}`}, "root", "data")
-		if err := poll(4*time.Minute, func() error {
+		if err := poll(func() error {
 			now, err := m.instance()
 			if err == nil && now.Status.Phase != v1.Running {
 				err = fmt.Errorf("the VMI is %s", now.Status.Phase)
@@ -122,7 +121,7 @@ func TestMigrationTargetFull(t *testing.T) {
 		}
 		small(t, c.nodeFolder(""), "24m")
 		kubectl(t, "uncordon", secondName)
-		err := poll(time.Minute, func() error {
+		err := poll(func() error {
 			if c := m.condition(v1.ConditionLiveMigratable); c.Status != metav1.ConditionTrue {
 				return fmt.Errorf("LiveMigratable is %+v", c)
 			}

@@ -99,7 +99,7 @@ func TestMigrationNetwork(t *testing.T) {
 	uid, shell := m.uid(), m.shell()
 	must := func(command string) string {
 		t.Helper()
-		out, status := shell.run(60*time.Second, command)
+		out, status := shell.run(command)
 		if status != 0 {
 			t.Fatalf("%s: %q (%d)", command, out, status)
 		}
@@ -128,7 +128,7 @@ func TestMigrationNetwork(t *testing.T) {
 		if got := must(fmt.Sprintf("echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/vdb bs=512 skip=%d count=%d 2>/dev/null | tr -d '\\000' | md5sum", firstSector+1, told)); got != numbers(told) {
 			t.Errorf("of %d numbers that the guest wrote, some are lost", told)
 		}
-		err := poll(echoPatience, func() error {
+		err := pollFor(echoPatience, func() error {
 			if n := int(seconds(t, must("tail -n 1 /tmp/echoed"))); n <= echoed {
 				return fmt.Errorf("the LAN has echoed %d lines of the guest's, and %d before", n, echoed)
 			}
@@ -154,5 +154,5 @@ func TestMigrationNetwork(t *testing.T) {
 	if again, err := l.lease(nicOf(m.get(), "lan").MAC); err != nil || again != leased {
 		t.Errorf("the lease is %s, and was %s: %v", again, leased, err)
 	}
-	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 }

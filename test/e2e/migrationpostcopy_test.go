@@ -19,7 +19,7 @@ func (v vmi) trailing(name string) (migration, *v1.VirtualMachineInstanceMigrati
 	v.t.Helper()
 	m := v.migrate(name, nil)
 	var s *v1.VirtualMachineInstanceMigrationState
-	err := poll(2*time.Minute, func() error {
+	err := poll(func() error {
 		s = v.get().Status.MigrationState
 		if s == nil || s.MigrationName != name || s.Mode != v1.MigrationPostCopy || s.Decision != v1.DecisionTarget {
 			return fmt.Errorf("the guest has not left: %+v", s)
@@ -56,11 +56,11 @@ func TestMigrationPostCopy(t *testing.T) {
 	t.Cleanup(func() { output("", "kubectl", "delete", "migrationpolicy", ns) })
 	v := create(t, ns, tiny("goes"))
 	v.await(v1.Running)
-	v.log().shows(3*time.Minute, "tiny: eth0")
+	v.log().shows("tiny: eth0")
 	shell := v.shell()
 	must := func(command string) string {
 		t.Helper()
-		out, status := shell.run(3*time.Minute, command)
+		out, status := shell.run(command)
 		if status != 0 {
 			t.Fatalf("%s: %q (%d)", command, out, status)
 		}
@@ -86,7 +86,7 @@ func TestMigrationPostCopy(t *testing.T) {
 	if ended := v.get().Status.MigrationState.Ended(); early <= count || ended {
 		t.Errorf("the guest counted to %d, and now is at %d; the migration has ended: %t", count, early, ended)
 	}
-	err := poll(3*time.Minute, func() error {
+	err := poll(func() error {
 		if s = v.get().Status.MigrationState; !s.Completed {
 			return fmt.Errorf("the migration has not ended: %+v", s)
 		}
@@ -107,7 +107,7 @@ func TestMigrationPostCopy(t *testing.T) {
 	}
 	v.awaitEvents("PostCopy", "SuccessfulMigration")
 	m.ends(v1.MigrationSucceeded)
-	err = poll(time.Minute, func() error {
+	err = poll(func() error {
 		if n := guests(); n != 1 {
 			return fmt.Errorf("%d QEMUs have the guest", n)
 		}
@@ -123,7 +123,7 @@ func TestMigrationPostCopy(t *testing.T) {
 	if c := v.condition(v1.ConditionReady); c.Reason != "PostCopyFailed" {
 		t.Errorf("the guest has ended: %+v", c)
 	}
-	err = poll(time.Minute, func() error {
+	err = poll(func() error {
 		if n := guests(); n != 0 {
 			return fmt.Errorf("%d QEMUs have the guest", n)
 		}

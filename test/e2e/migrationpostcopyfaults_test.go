@@ -85,7 +85,7 @@ func TestMigrationPostCopyFaults(t *testing.T) {
 			m.continues(uid)
 		})
 	}
-	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 	nothing()
 	nothingThere()
 }
@@ -93,11 +93,11 @@ func TestMigrationPostCopyFaults(t *testing.T) {
 // busy waits until a guest that has just started runs its programs: the canary, and the change of memory.
 func (m vm) busy() {
 	m.t.Helper()
-	m.log().shows(3*time.Minute, "tiny: eth0")
+	m.log().shows("tiny: eth0")
 	shell := m.shell()
 	m.in(shell, "mkdir -p /tmp; "+canary)
 	// The canary has then written over the numbers of an earlier guest.
-	if out, status := shell.run(3*time.Minute, "while [ ! -e /tmp/count ]; do usleep 100000; done"); status != 0 {
+	if out, status := shell.run("while [ ! -e /tmp/count ]; do usleep 100000; done"); status != 0 {
 		m.t.Fatalf("the guest does not count: %s", out)
 	}
 	m.in(shell, churning)
@@ -110,7 +110,7 @@ func (m vm) continues(uid types.UID) {
 		m.t.Fatalf("the guest has ended: VMI %s, was %s", now, uid)
 	}
 	shell := m.shell()
-	if out, status := shell.run(time.Minute, "n=$(cat /tmp/count); while [ $(cat /tmp/count) -le $n ]; do usleep 100000; done"); status != 0 {
+	if out, status := shell.run("n=$(cat /tmp/count); while [ $(cat /tmp/count) -le $n ]; do usleep 100000; done"); status != 0 {
 		m.t.Errorf("the guest does not count on: %s", out)
 	}
 	if two := m.in(shell, "cat /tmp/two 2>/dev/null; true"); two != "" {
@@ -121,7 +121,7 @@ func (m vm) continues(uid types.UID) {
 // endedBy waits for the event of a VMI's end.
 func (m vm) endedBy(reason string, uid types.UID) {
 	m.t.Helper()
-	err := poll(2*time.Minute, func() error {
+	err := poll(func() error {
 		var said []string
 		for _, e := range m.events() {
 			if e.Reason == "Stopped" && e.InvolvedObject.UID == uid {
@@ -152,7 +152,7 @@ func awayAtSwitch(m moving) {
 		}
 	}
 	defer cont()
-	err := poll(time.Minute, func() error {
+	err := poll(func() error {
 		if p := m.get().Status.MigrationState.SourceState.Progress; p.TotalBytes < 64<<20 {
 			return fmt.Errorf("the disks are still copied: %+v", p)
 		}
@@ -164,7 +164,7 @@ func awayAtSwitch(m moving) {
 	if err := syscall.Kill(handler, syscall.SIGSTOP); err != nil {
 		m.t.Fatal(err)
 	}
-	err = poll(time.Minute, func() error {
+	err = poll(func() error {
 		if s := m.get().Status.MigrationState; !s.PostCopy() || s.Decision != "" {
 			return fmt.Errorf("post-copy has not begun: %+v", s)
 		}

@@ -149,7 +149,7 @@ func TestMigrationSSH(t *testing.T) {
 		}
 		return strings.TrimSpace(string(text))
 	}
-	if err := poll(6*time.Minute, func() error { return l.ssh(t.Context(), identity, address, "true").Run() }); err != nil {
+	if err := poll(func() error { return l.ssh(t.Context(), identity, address, "true").Run() }); err != nil {
 		t.Fatalf("SSH to %s: %v", address, err)
 	}
 	must("cloud-init status --wait")
@@ -159,7 +159,7 @@ class Echo(socketserver.StreamRequestHandler):
         for line in self.rfile: self.wfile.write(line)
 socketserver.ThreadingTCPServer(("", 7777), Echo).serve_forever()`
 	must("sudo systemd-run --unit=echo python3 -c '" + echo + "'")
-	err = poll(time.Minute, func() error {
+	err = poll(func() error {
 		conn, err := l.dial(address, 7777)
 		if err == nil {
 			conn.Close()
@@ -187,7 +187,7 @@ socketserver.ThreadingTCPServer(("", 7777), Echo).serve_forever()`
 		if now := m.get(); now.UID != uid || now.Status.NodeName != to || now.Status.Phase != v1.Running {
 			t.Fatalf("VMI %s is %s on %s", now.UID, now.Status.Phase, now.Status.NodeName)
 		}
-		err := poll(echoPatience, func() error {
+		err := pollFor(echoPatience, func() error {
 			if now := counted(); now.count < before.count+10 {
 				return fmt.Errorf("the session has told %+v, and before the migration %+v", now, before)
 			}
@@ -207,5 +207,5 @@ socketserver.ThreadingTCPServer(("", 7777), Echo).serve_forever()`
 	}
 	_, gap, _ := s.now()
 	t.Logf("counted to %d in one session; the longest wait for a number is %d ms, and for one of %d echoes %d ms", last.count, gap.Milliseconds(), talk.lines, talk.gap.Milliseconds())
-	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=180s")
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -47,10 +46,10 @@ func TestNetwork(t *testing.T) {
 	ns := namespace(t)
 	apply(t, ns, clientManifest)
 	open, listed := create(t, ns, tiny("open")), create(t, ns, tiny("listed", ports(7)))
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	for _, v := range []vmi{open, listed} {
 		v.await(v1.Running)
-		v.log().shows(180*time.Second, `tiny: eth0`)
+		v.log().shows(`tiny: eth0`)
 	}
 	openIP, listedIP := open.get().Status.Interfaces[0].IP, listed.get().Status.Interfaces[0].IP
 
@@ -59,7 +58,7 @@ func TestNetwork(t *testing.T) {
 		port    int
 	}{{openIP, 7}, {openIP, 9999}, {listedIP, 7}, {serviceIP(t, ns, "guest"), 80}} {
 		// A Service's rules come a moment after it.
-		if err := poll(20*time.Second, func() error { return echoes(ns, target.address, target.port) }); err != nil {
+		if err := poll(func() error { return echoes(ns, target.address, target.port) }); err != nil {
 			t.Errorf("from a pod: %v", err)
 		}
 	}
@@ -70,7 +69,7 @@ func TestNetwork(t *testing.T) {
 	for name, v := range map[string]vmi{"open": open, "listed": listed} {
 		shell := v.shell()
 		for _, address := range []string{get[corev1.Pod](t, "-n", ns, "pod", "client").Status.PodIP + " 8080", serviceIP(t, ns, "client") + " 80"} {
-			out, status := shell.run(20*time.Second, "echo to-and-fro | nc -w 5 "+address)
+			out, status := shell.run("echo to-and-fro | nc -w 5 " + address)
 			if status != 0 || strings.TrimSpace(out) != "to-and-fro" {
 				t.Errorf("from guest %s to %s: %q (%d)", name, address, out, status)
 			}

@@ -41,7 +41,7 @@ func useEmulation(permitted bool) error {
 func awaitNodeFacts(t *testing.T, accelerator, slots string) {
 	t.Helper()
 	start := time.Now()
-	err := poll(60*time.Second, func() error {
+	err := poll(func() error {
 		node := theNode(t)
 		have := node.Status.Allocatable["devices.kubevirt.io/vm"]
 		if got := node.Labels[acceleratorLabel]; got != accelerator || have.String() != slots {
@@ -58,7 +58,7 @@ func awaitNodeFacts(t *testing.T, accelerator, slots string) {
 // TestNodeFacts: what virt-handler finds out of its node comes to the Lease,
 // the labels and the slots, and follows the cluster's configuration.
 func TestNodeFacts(t *testing.T) {
-	kubectl(t, "-n", "kubevirt", "wait", "kv/kubevirt", "--for=condition=Available", "--timeout=30s")
+	kubectl(t, "-n", "kubevirt", "wait", "kv/kubevirt", "--for=condition=Available", "--timeout=600s")
 	if out := kubectl(t, "-n", "kubevirt", "get", "kvs"); !strings.Contains(out, "Deployed") {
 		t.Errorf("kubectl get kvs:\n%s", out)
 	}
@@ -123,7 +123,7 @@ func TestHandlerIsGone(t *testing.T) {
 	node := theNode(t).Name
 	awaitLabel := func(want string) {
 		t.Helper()
-		err := poll(60*time.Second, func() error {
+		err := poll(func() error {
 			if got := theNode(t).Labels[schedulableLabel]; got != want {
 				return fmt.Errorf("the node has %s=%q, want %q", schedulableLabel, got, want)
 			}
@@ -139,7 +139,7 @@ func TestHandlerIsGone(t *testing.T) {
 	ago := time.Now().Add(-5 * time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z07:00")
 	kubectl(t, "-n", "kubevirt", "patch", "lease", "virt-handler-"+node, "--type=merge", "--patch", `{"spec":{"renewTime":"`+ago+`"}}`)
 	kubectl(t, "-n", "kubevirt", "rollout", "restart", "deployment/virt-controller")
-	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-controller")
+	kubectl(t, "-n", "kubevirt", "rollout", "status", "--timeout=600s", "deployment/virt-controller")
 	awaitLabel("false")
 	v := create(t, ns, tiny("waits"))
 	v.awaitCondition(v1.ConditionPodScheduled, "Unschedulable", "Insufficient devices.kubevirt.io/vm")
@@ -218,7 +218,7 @@ func TestTwoControllers(t *testing.T) {
 	install := func(folder string) error {
 		_, err := output("", "kubectl", "apply", "-k", filepath.Join("..", "..", "config", folder))
 		if err == nil {
-			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=180s", "deployment/virt-controller")
+			_, err = output("", "kubectl", "-n", "kubevirt", "rollout", "status", "--timeout=600s", "deployment/virt-controller")
 		}
 		return err
 	}
@@ -232,7 +232,7 @@ func TestTwoControllers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first string
-	err := poll(60*time.Second, func() (err error) { first, err = leader(); return err })
+	err := poll(func() (err error) { first, err = leader(); return err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestTwoControllers(t *testing.T) {
 	if len(pods.Items) != 2 || !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == first }) {
 		t.Errorf("%d virt-controllers, and %s leads", len(pods.Items), first)
 	}
-	kubectl(t, "-n", "kubevirt", "delete", "pod", first, "--timeout=180s")
+	kubectl(t, "-n", "kubevirt", "delete", "pod", first, "--timeout=600s")
 	start := time.Now()
 	two := create(t, ns, tiny("two"))
 	two.await(v1.Running)

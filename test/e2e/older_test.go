@@ -3,7 +3,6 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -13,7 +12,7 @@ import (
 func TestOlderVersion(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	kubectl(t, "wait", "--for=condition=Available", "--timeout=180s", "apiservice", "-l", "kubevirt.io=virt-api-aggregator")
+	kubectl(t, "wait", "--for=condition=Available", "--timeout=600s", "apiservice", "-l", "kubevirt.io=virt-api-aggregator")
 	as := tenant(t, ns)
 	do := func(stdin string, args ...string) string {
 		t.Helper()
@@ -26,14 +25,14 @@ func TestOlderVersion(t *testing.T) {
 	const resource = "virtualmachines.v1alpha3.kubevirt.io"
 	manifest := strings.Replace(manifestOf(t, "old", v1.RunStrategyHalted), `"kubevirt.io/v1"`, `"kubevirt.io/v1alpha3"`, 1)
 	// kubectl looks up the version at the API server, which asks virt-api: on a machine that has much to do the answer may come too late for kubectl once.
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		_, err := output(manifest, "kubectl", "-n", ns, as, "apply", "-f", "-")
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	do("{}", "replace", "--raw", "/apis/subresources.kubevirt.io/v1alpha3/namespaces/"+ns+"/virtualmachines/old/start", "-f", "-")
-	do("", "wait", resource, "old", "--for=condition=Ready", "--timeout=170s")
+	do("", "wait", resource, "old", "--for=condition=Ready", "--timeout=600s")
 	m := vm{vmi{t: t, namespace: ns, name: "old"}}
 	m.runs("")
 	if got := do("", "get", resource, "old"); !strings.Contains(got, "Running") {

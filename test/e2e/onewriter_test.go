@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,7 +57,7 @@ func (w oneWriter) again(before types.UID) types.UID {
 	uid := w.runs(before)
 	shell := w.shell()
 	shell.send(appendRecords + "\n")
-	shell.shows(60*time.Second, `(?s)synced:\d+\r?\n.*synced:\d+\r?\n.*synced:\d+\r?\n`)
+	shell.shows(`(?s)synced:\d+\r?\n.*synced:\d+\r?\n.*synced:\d+\r?\n`)
 	return uid
 }
 
@@ -149,7 +148,7 @@ func TestOneWriter(t *testing.T) {
 
 			t.Log("== it is restarted, and its pod deleted by force while the deaf guest shuts down")
 			w.asks(stopIt(uid), startIt)
-			w.awaitReady(20*time.Second, "GuestShuttingDown")
+			w.awaitReady("GuestShuttingDown")
 			w.forceDeletePod()
 			uid = w.again(uid)
 
@@ -192,7 +191,7 @@ func (w oneWriter) ended(old nodeProcess) {
 // endsSoon waits until the QEMU has ended.
 func (w oneWriter) endsSoon(old nodeProcess) {
 	w.t.Helper()
-	err := poll(30*time.Second, func() error {
+	err := poll(func() error {
 		if _, err := findProcess(func(p nodeProcess) bool { return p.PID == old.PID && p.Start == old.Start }); err == nil {
 			return fmt.Errorf("QEMU %d still runs", old.PID)
 		}

@@ -45,7 +45,7 @@ func passtNode(t *testing.T, node, profile, label string) {
 	if _, err := onNodeNamed(node, `mkdir -p "$1" && printf %s "$2" >"$1/passt.json"`, passtFolder, profile); err != nil {
 		t.Fatal(err)
 	}
-	err := poll(3*time.Minute, func() error {
+	err := poll(func() error {
 		if got := get[corev1.Node](t, "node", node).Labels[v1.PasstLabel]; got != label {
 			return fmt.Errorf("the node's label is %q, want %q", got, label)
 		}
@@ -82,7 +82,7 @@ func TestPasst(t *testing.T) {
 			t.Errorf("container %s has the profile %+v", c.Name, own)
 		}
 	}
-	kubectl(t, "-n", clients, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
+	kubectl(t, "-n", clients, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	status := v.get().Status
 	if got := status.Interfaces[0]; got.IP != pod.Status.PodIP || got.MAC == "" || got.QueueCount != 1 {
 		t.Errorf("status.interfaces is %+v, and the pod has %s", status.Interfaces, pod.Status.PodIP)
@@ -90,8 +90,8 @@ func TestPasst(t *testing.T) {
 	if c := v.condition(v1.ConditionLiveMigratable); c.Status != "True" {
 		t.Errorf("LiveMigratable: %+v", c)
 	}
-	v.log().shows(3*time.Minute, `tiny: eth0 `+pod.Status.PodIP+`/`)
-	if err := poll(time.Minute, func() error { return echoes(clients, pod.Status.PodIP, 7) }); err != nil {
+	v.log().shows(`tiny: eth0 ` + pod.Status.PodIP + `/`)
+	if err := poll(func() error { return echoes(clients, pod.Status.PodIP, 7) }); err != nil {
 		t.Errorf("from a pod: %v", err)
 	}
 	if err := nodeEchoes(pod.Status.PodIP, 7); err != nil {
@@ -102,7 +102,7 @@ func TestPasst(t *testing.T) {
 	}
 	shell := v.shell()
 	for _, address := range []string{get[corev1.Pod](t, "-n", clients, "pod", "client").Status.PodIP + " 8080", serviceIP(t, clients, "client") + " 80"} {
-		out, status := shell.run(30*time.Second, "echo to-and-fro | nc -w 5 "+address)
+		out, status := shell.run("echo to-and-fro | nc -w 5 " + address)
 		if status != 0 || strings.TrimSpace(out) != "to-and-fro" {
 			t.Errorf("from the guest to %s: %q (%d)", address, out, status)
 		}
@@ -110,7 +110,7 @@ func TestPasst(t *testing.T) {
 	echo := datagramPod(t, clients)
 	shell = v.echoDatagrams(echo)
 	for _, size := range []int{1, 1400, 1472} { // the program asks for no fragments, and the pod's MTU is 1500
-		if err := poll(time.Minute, func() error { return askGuest(clients, pod.Status.PodIP, 5000, size) }); err != nil {
+		if err := poll(func() error { return askGuest(clients, pod.Status.PodIP, 5000, size) }); err != nil {
 			t.Errorf("a datagram of %d bytes to the guest: %v", size, err)
 		}
 		if err := askPod(shell, echo, size); err != nil {
@@ -150,19 +150,19 @@ func TestMigrationPasst(t *testing.T) {
 	}))
 	v.await(v1.Running)
 	kubectl(t, "uncordon", secondName)
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=180s")
-	v.log().shows(3*time.Minute, `tiny: eth0 `+v.pod().Status.PodIP+`/`)
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
+	v.log().shows(`tiny: eth0 ` + v.pod().Status.PodIP + `/`)
 	service, pod := serviceIP(t, ns, "guest"), get[corev1.Pod](t, "-n", ns, "pod", "client").Status.PodIP
 	serves := func() {
 		t.Helper()
-		kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "vmi/"+v.name, "--timeout=120s")
-		if err := poll(time.Minute, func() error { return echoes(ns, service, 80) }); err != nil {
+		kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "vmi/"+v.name, "--timeout=600s")
+		if err := poll(func() error { return echoes(ns, service, 80) }); err != nil {
 			t.Errorf("by the Service: %v", err)
 		}
 		if got, want := v.get().Status.Interfaces[0].IP, v.pod().Status.PodIP; got != want {
 			t.Errorf("status.interfaces says %s, and the pod has %s", got, want)
 		}
-		out, status := v.shell().run(30*time.Second, "echo to-and-fro | nc -w 5 "+pod+" 8080")
+		out, status := v.shell().run("echo to-and-fro | nc -w 5 " + pod + " 8080")
 		if status != 0 || strings.TrimSpace(out) != "to-and-fro" {
 			t.Errorf("from the guest: %q (%d)", out, status)
 		}
@@ -204,7 +204,7 @@ func loopback(t *testing.T, ns, pod string) {
 		t.Fatal(err)
 	}
 	defer func() { forward.Process.Kill(); forward.Wait() }()
-	if err := poll(time.Minute, func() error { return localEchoes("127.0.0.1:17007") }); err != nil {
+	if err := poll(func() error { return localEchoes("127.0.0.1:17007") }); err != nil {
 		t.Errorf("by kubectl port-forward: %v", err)
 	}
 }

@@ -54,7 +54,7 @@ func createPool(t *testing.T, namespace string, n int32) machines {
 // shows waits until kubectl shows DESIRED, CURRENT and READY, and these VMs.
 func (p machines) shows(want, names string) {
 	p.t.Helper()
-	if err := poll(3*phaseTimeout, func() error {
+	if err := poll(func() error {
 		columns := strings.Fields(strings.Split(kubectl(p.t, "-n", p.namespace, "get", "vmpool", p.name), "\n")[1])
 		have := strings.Join(columns[1:len(columns)-1], " ")
 		vms := kubectl(p.t, "-n", p.namespace, "get", "vm", "-l", "app="+p.name, "-o", "jsonpath={.items[*].metadata.name}")
@@ -89,7 +89,7 @@ func TestPool(t *testing.T) {
 	p.shows("1 1 1", "web-0")
 
 	kubectl(t, "-n", p.namespace, "delete", "vmpool", p.name)
-	if err := poll(2*phaseTimeout, func() error {
+	if err := poll(func() error {
 		if left := kubectl(t, "-n", p.namespace, "get", "vm,vmi", "-l", "app="+p.name, "-o", "name"); left != "" {
 			return fmt.Errorf("left of the pool: %s", left)
 		}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -33,7 +32,7 @@ func TestOutOfMemory(t *testing.T) {
 	if now := neighbour.qemu(); now.PID != qemu.PID || now.Start != qemu.Start {
 		t.Errorf("the neighbour's QEMU is %d, was %d", now.PID, qemu.PID)
 	}
-	neighbour.awaitReady(10*time.Second, "GuestRunning")
+	neighbour.awaitReady("GuestRunning")
 }
 
 // TestNodeFull: where a node's file systems are full, guests wait, and say for
@@ -67,12 +66,12 @@ func TestNodeFull(t *testing.T) {
 		shell := v.shell()
 		shell.send("dd if=/dev/urandom of=/dev/vda bs=1M seek=4 count=24 conv=fsync && echo wrote''all\n")
 		v.awaitCondition(v1.ConditionPaused, "PausedIOError", `"root"`, "No space left on device", "nospace")
-		before.awaitReady(5*time.Second, "GuestRunning")
+		before.awaitReady("GuestRunning")
 		if out, err := onNode(`mount -o remount,size=64m "$1"`, folder); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		shell.shows(90*time.Second, "wroteall")
-		v.awaitReady(30*time.Second, "GuestRunning")
+		shell.shows("wroteall")
+		v.awaitReady("GuestRunning")
 		v.delete()
 	})
 
@@ -89,7 +88,7 @@ func TestNodeFull(t *testing.T) {
 		}
 		v := create(t, ns, tiny("slot"))
 		v.awaitCondition(v1.ConditionSynchronized, "no space left on device")
-		before.awaitReady(5*time.Second, "GuestRunning")
+		before.awaitReady("GuestRunning")
 		if phase := v.get().Status.Phase; phase != v1.Scheduling {
 			t.Errorf("VMI %s is %s, want it to wait", v.name, phase)
 		}
@@ -103,5 +102,5 @@ func TestNodeFull(t *testing.T) {
 	}
 	// virt-handler finds the slots that are there as they were.
 	killHandler(t)
-	before.awaitReady(30*time.Second, "GuestRunning")
+	before.awaitReady("GuestRunning")
 }

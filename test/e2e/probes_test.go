@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -46,7 +45,7 @@ func TestProbes(t *testing.T) {
 	bridge.awaitReadiness("True/GuestReady")
 	bridge.asked(http.StatusForbidden, "Pausing VMIs with LivenessProbe is currently not supported", "", "virtualmachineinstances", "pause", nil)
 
-	if out, status := web.shell().run(20*time.Second, "mkdir /srv && touch /srv/ready && httpd -p 80 -h /srv"); status != 0 {
+	if out, status := web.shell().run("mkdir /srv && touch /srv/ready && httpd -p 80 -h /srv"); status != 0 {
 		t.Fatalf("start a web server in the guest: %q", out)
 	}
 	web.awaitReadiness("True/GuestReady")
@@ -55,7 +54,7 @@ func TestProbes(t *testing.T) {
 	web.asked(http.StatusOK, "", "", "virtualmachineinstances", "pause", v1.PauseOptions{})
 	web.awaitReadiness("False/GuestNotRunning")
 	web.awaitServed(false)
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		if c := podCondition(web.pod(), "kubevirt.io/virtual-machine-unpaused"); c.Status != corev1.ConditionFalse || c.Reason != "Paused" {
 			return fmt.Errorf("of a paused guest, the pod says %+v", c)
 		}
@@ -78,7 +77,7 @@ func TestProbes(t *testing.T) {
 // awaitReadiness waits until the condition Ready has this status and reason.
 func (v vmi) awaitReadiness(want string) {
 	v.t.Helper()
-	if err := poll(3*time.Minute, func() error {
+	if err := poll(func() error {
 		if c := v.condition(v1.ConditionReady); string(c.Status)+"/"+c.Reason != want {
 			return fmt.Errorf("VMI %s: Ready is %+v, want %s", v.name, c, want)
 		}
@@ -92,7 +91,7 @@ func (v vmi) awaitReadiness(want string) {
 func (v vmi) awaitServed(want bool) {
 	v.t.Helper()
 	address := v.pod().Status.PodIP
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		slices := get[discoveryv1.EndpointSliceList](v.t, "-n", v.namespace, "endpointslices", "-l", "kubernetes.io/service-name="+v.name)
 		served := false
 		for _, s := range slices.Items {

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -82,7 +81,7 @@ func startPrometheus(t *testing.T, token string) *prometheus {
 		}
 	})
 	p := &prometheus{"http://" + address}
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		_, _, err := p.query("up")
 		return err
 	}); err != nil {
@@ -167,8 +166,8 @@ func TestPrometheus(t *testing.T) {
 		{`sum(kubeqemu_vmi_stats_unanswered)`, 1, 0, 0},
 	} {
 		query := strings.ReplaceAll(q.query, "NS", ns)
-		err := poll(60*time.Second, func() error {
-			if out, status := shell.run(20*time.Second, "ping -c 1 -s 1000 10.0.2.1"); status != 0 {
+		err := poll(func() error {
+			if out, status := shell.run("ping -c 1 -s 1000 10.0.2.1"); status != 0 {
 				return fmt.Errorf("ping from the guest: %q", out)
 			}
 			series, value, err := p.query(query)

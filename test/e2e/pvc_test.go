@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -122,7 +121,7 @@ func offline(s *v1.VirtualMachineInstanceSpec) {
 // in runs a command in the guest, and returns what it prints.
 func (v vmi) in(shell *transcript, command string) string {
 	v.t.Helper()
-	out, code := shell.run(2*time.Minute, command)
+	out, code := shell.run(command)
 	if code != 0 {
 		v.t.Fatalf("%s: exit code %d: %s", command, code, out)
 	}
@@ -187,7 +186,7 @@ func (v vmi) grow(shell *transcript, claim string, size int64) {
 	qemu := v.qemu()
 	kubectl(v.t, "-n", v.namespace, "patch", "pvc", claim, "--type=merge", "--patch", `{"spec":{"resources":{"requests":{"storage":"200Mi"}}}}`)
 	kubectl(v.t, "-n", v.namespace, "patch", "pvc", claim, "--subresource=status", "--type=merge", "--patch", `{"status":{"capacity":{"storage":"200Mi"}}}`)
-	err := poll(30*time.Second, func() error {
+	err := poll(func() error {
 		if got := v.in(shell, "blockdev --getsize64 /dev/vdb"); got != fmt.Sprint(size) {
 			return fmt.Errorf("after its claim has grown the guest's disk has %s bytes, want %d", got, size)
 		}
@@ -356,8 +355,8 @@ func TestClaimFull(t *testing.T) {
 			if _, err := onNode(`rm "$1"/filler`, folder); err != nil {
 				t.Fatal(err)
 			}
-			shell.shows(90*time.Second, "wroteall")
-			v.awaitReady(30*time.Second, "GuestRunning")
+			shell.shows("wroteall")
+			v.awaitReady("GuestRunning")
 			if paused := v.condition(v1.ConditionPaused); paused.Type != "" {
 				t.Errorf("it runs, but %+v", paused)
 			}

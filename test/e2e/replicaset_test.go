@@ -53,7 +53,7 @@ func (r replicas) scale(n int) {
 // shows waits until kubectl shows DESIRED, CURRENT and READY.
 func (r replicas) shows(want string) {
 	r.t.Helper()
-	err := poll(3*phaseTimeout, func() error {
+	err := poll(func() error {
 		columns := strings.Fields(strings.Split(kubectl(r.t, "-n", r.namespace, "get", "vmirs", r.name), "\n")[1])
 		if have := strings.Join(columns[1:len(columns)-1], " "); have != want {
 			return fmt.Errorf("kubectl get vmirs shows %q, want %q", have, want)
@@ -83,7 +83,7 @@ func TestReplicaSet(t *testing.T) {
 	killed := r.vmis()[0]
 	// One that ends sooner than 10 s after it was made waits so long for its successor.
 	signal(t, "KILL", vmi{t, ns, killed.Name}.qemu())
-	if err := poll(phaseTimeout, func() error {
+	if err := poll(func() error {
 		if slices.ContainsFunc(r.vmis(), func(v v1.VirtualMachineInstance) bool { return v.UID == killed.UID }) {
 			return fmt.Errorf("the VMI that was killed, %s, is still there", killed.Name)
 		}
@@ -105,7 +105,7 @@ func TestReplicaSet(t *testing.T) {
 // none waits until no VMI is left.
 func (r replicas) none() {
 	r.t.Helper()
-	if err := poll(phaseTimeout, func() error {
+	if err := poll(func() error {
 		if left := len(r.vmis()); left > 0 {
 			return fmt.Errorf("%d VMIs are left", left)
 		}
@@ -145,7 +145,7 @@ spec:
 		}
 	}
 	r.scale(0)
-	kubectl(t, "-n", ns, "wait", "hpa/web", "--timeout=180s", `--for=jsonpath={.status.conditions[?(@.type=="ScalingActive")].reason}=ScalingDisabled`)
+	kubectl(t, "-n", ns, "wait", "hpa/web", "--timeout=600s", `--for=jsonpath={.status.conditions[?(@.type=="ScalingActive")].reason}=ScalingDisabled`)
 	r.shows("0 0 0")
 	r.none()
 }
@@ -164,7 +164,7 @@ func (r replicas) deletion() {
 		r.t.Errorf("%d VMIs, want the one that was there: %s", len(after), before.Name)
 	}
 	start := time.Now()
-	kubectl(r.t, "-n", r.namespace, "delete", "vmirs", r.name, "--cascade=foreground", "--timeout=180s")
+	kubectl(r.t, "-n", r.namespace, "delete", "vmirs", r.name, "--cascade=foreground", "--timeout=600s")
 	if left := r.vmis(); len(left) > 0 {
 		r.t.Errorf("%d VMIs are left %v after the deletion in the foreground began", len(left), time.Since(start))
 	}

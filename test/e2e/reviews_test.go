@@ -28,16 +28,13 @@ func TestHalfSentReviews(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		_ = conn.SetDeadline(time.Now().Add(patience))
 		// It may be ended at any time.
 		_, _ = fmt.Fprintf(conn, "POST /virtualmachineinstances-validate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", length, half)
 	}
 	for range 5 {
-		began := time.Now()
+		// The API server itself refuses the VMI if the review takes longer than the webhook's timeout.
 		kubectl(t, "-n", ns, "apply", "--dry-run=server", "-f", "../../config/samples/vmi-tiny.yaml")
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("a VMI was reviewed for %s", took)
-		}
 	}
 	if now := componentRestarts(t); !maps.Equal(now, restarts) {
 		t.Errorf("restarts were %v, are %v", restarts, now)

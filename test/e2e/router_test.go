@@ -3,7 +3,6 @@ package e2e
 import (
 	"strconv"
 	"testing"
-	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -55,7 +54,7 @@ func TestRouter(t *testing.T) {
 		name, to string
 		from     lan
 	}{{"the LAN to the other wire", farMachine, l}, {"the other wire to the LAN", lanAddress, far}} {
-		if err := poll(4*time.Minute, func() error { return way.from.echoes(way.to, 8080, 1_000_000) }); err != nil {
+		if err := poll(func() error { return way.from.echoes(way.to, 8080, 1_000_000) }); err != nil {
 			t.Errorf("from %s: %v", way.name, err)
 		}
 	}

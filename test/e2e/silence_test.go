@@ -15,9 +15,9 @@ const noticed = 60 * time.Second
 
 // awaitReady waits until Ready has the reason, and fails if the VMI leaves the
 // phase Running meanwhile.
-func (v vmi) awaitReady(timeout time.Duration, reason string) {
+func (v vmi) awaitReady(reason string) {
 	v.t.Helper()
-	err := poll(timeout, func() error {
+	err := poll(func() error {
 		status := v.get().Status
 		ready := status.Condition(v1.ConditionReady)
 		if status.Phase != v1.Running {
@@ -51,24 +51,24 @@ func TestStopped(t *testing.T) {
 			neighbour, v := create(t, ns, tiny("neighbour")), create(t, ns, tiny("stopped", grace(graceSeconds)))
 			neighbour.await(v1.Running)
 			v.await(v1.Running)
-			neighbour.log().shows(2*time.Minute, "tiny: up")
+			neighbour.log().shows("tiny: up")
 			shell := neighbour.shell()
 			stopped, qemu := c.process(v), v.qemu()
 
 			signal(t, "STOP", stopped)
-			v.awaitReady(noticed, c.reason)
+			v.awaitReady(c.reason)
 			v.awaitEvents("Started", c.reason)
 			begin := time.Now()
-			if out, _ := shell.run(10*time.Second, "echo $((6 * 7))"); out != "42\n" {
+			if out, _ := shell.run("echo $((6 * 7))"); out != "42\n" {
 				t.Errorf("the neighbour's console answers %q", out)
 			}
 			if took := time.Since(begin); took > 5*time.Second {
 				t.Errorf("the neighbour took %s to answer", took)
 			}
-			neighbour.awaitReady(5*time.Second, "GuestRunning")
+			neighbour.awaitReady("GuestRunning")
 
 			signal(t, "CONT", stopped)
-			v.awaitReady(10*time.Second, "GuestRunning")
+			v.awaitReady("GuestRunning")
 			if now := v.qemu(); now.PID != qemu.PID || now.Start != qemu.Start {
 				t.Errorf("QEMU is %d, was %d", now.PID, qemu.PID)
 			}

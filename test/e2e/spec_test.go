@@ -153,7 +153,7 @@ func (v vmi) runner() func(command string) string {
 	shell := v.shell()
 	return func(command string) string {
 		v.t.Helper()
-		out, status := shell.run(20*time.Second, command)
+		out, status := shell.run(command)
 		if status != 0 {
 			v.t.Errorf("in the guest: %s: exit status %d: %s", command, status, out)
 		}

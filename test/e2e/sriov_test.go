@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -51,7 +50,7 @@ func TestSRIOVResource(t *testing.T) {
 
 	names(ns, resource)
 	var pod *corev1.Pod
-	if err := poll(2*time.Minute, func() error {
+	if err := poll(func() error {
 		pods := get[corev1.PodList](t, "-n", ns, "pods", "-l", "kubevirt.io=virt-launcher")
 		if len(pods.Items) != 1 {
 			return fmt.Errorf("there are %d launcher pods: %+v", len(pods.Items), v.get().Status.Conditions)

@@ -67,7 +67,7 @@ func (m vm) pictured() {
 func (m vm) throughProxy() {
 	m.t.Helper()
 	proxy := startTranscript(m.t, "kubectl proxy", "kubectl", "proxy", "--port=0")
-	address := proxy.expect(20*time.Second, `Starting to serve on (\S+)`)[1]
+	address := proxy.expect(`Starting to serve on (\S+)`)[1]
 	dialer := websocket.Dialer{Subprotocols: []string{"plain.kubevirt.io"}, HandshakeTimeout: 30 * time.Second}
 	conn, _, err := dialer.DialContext(m.t.Context(), "ws://"+address+m.path("virtualmachineinstances", "console"), nil)
 	if err != nil {
@@ -75,7 +75,7 @@ func (m vm) throughProxy() {
 		return
 	}
 	shell := transcribe(m.t, "console through kubectl proxy", conn).prompt()
-	if out, _ := shell.run(20*time.Second, "echo $((6 * 7))"); out != "42\n" {
+	if out, _ := shell.run("echo $((6 * 7))"); out != "42\n" {
 		m.t.Errorf("the console through kubectl proxy answers %q", out)
 	}
 }
@@ -105,7 +105,7 @@ func (m vm) rotates(t *testing.T) {
 	m.t = t
 	shell := m.attach("virtualmachineinstances", "console").prompt()
 	shell.send("stty -echo; echo ma\"\"rk; cat\n")
-	shell.expect(30*time.Second, `mark\r?\n`)
+	shell.expect(`mark\r?\n`)
 	begun := len(shell.all())
 	published := func() string {
 		return get[corev1.ConfigMap](t, "-n", "kubevirt", "configmap", authority.APICA).Data[authority.BundleEntry]
@@ -126,7 +126,7 @@ func (m vm) rotates(t *testing.T) {
 	}()
 	time.Sleep(2 * time.Second)
 	kubectl(t, "-n", "kubevirt", "patch", "secret", "virt-api-ca", "--type=json", "--patch", `[{"op": "remove", "path": "/data"}]`)
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		if now := published(); now == before {
 			return fmt.Errorf("virt-api has published no other CA than\n%s", now)
 		}
@@ -135,7 +135,7 @@ func (m vm) rotates(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-sent
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		got := message.FindAllString(shell.all()[begun:], -1)
 		for n := range messages {
 			if n >= len(got) {
@@ -152,7 +152,7 @@ func (m vm) rotates(t *testing.T) {
 	shell.send("\x03")
 	shell.send("stty sane\n")
 	// And who comes now is let in by what is new.
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		conn, _, err := dial(t, "", m.path("virtualmachineinstances", "console"))
 		if err == nil {
 			conn.Close()
@@ -171,17 +171,17 @@ func (m vm) redials(t *testing.T) {
 	ready := time.Now()
 	select {
 	case <-shell.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("the console is there, the virt-handler is not")
 	}
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		conn, _, err := dial(t, "", m.path("virtualmachineinstances", "console"))
 		if err != nil {
 			return err
 		}
 		again := transcribe(t, "console of a new virt-handler", conn)
 		again.send("echo $((6 * 7))-\n")
-		again.shows(20*time.Second, "42-")
+		again.shows("42-")
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -204,7 +204,7 @@ func (m vm) unread(t *testing.T) {
 		ups := strings.Count(log.all(), "tiny: up")
 		begin := time.Now()
 		m.asked(http.StatusOK, "", "", "virtualmachineinstances", "reset", nil)
-		if err := poll(2*time.Minute, func() error {
+		if err := poll(func() error {
 			if now := strings.Count(log.all(), "tiny: up"); now == ups {
 				return fmt.Errorf("the guest is not up again: it was %d times", now)
 			}
@@ -214,7 +214,7 @@ func (m vm) unread(t *testing.T) {
 		}
 		return time.Since(begin)
 	}
-	log.shows(time.Minute, "tiny: up")
+	log.shows("tiny: up")
 	alone := min(boots(), boots())
 	m.attach("virtualmachineinstances", "console").prompt()
 	conn, _, err := dial(t, "", m.path("virtualmachineinstances", "console"))
@@ -227,7 +227,7 @@ func (m vm) unread(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The pod's log is cut amid a flood, and lets through what comes seconds later.
-	log.shows(5*time.Minute, "flooded")
+	log.shows("flooded")
 	beside := boots()
 	time.Sleep(time.Until(begin.Add(time.Minute)))
 	t.Logf("the guest boots in %s, and beside a console that is not read in %s", alone, beside)
@@ -237,7 +237,7 @@ func (m vm) unread(t *testing.T) {
 	// The console is still one: after what was held for it comes what the guest says now.
 	shell := transcribe(t, "console that was not read", conn)
 	shell.send("\n")
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		shell.send("echo $((6 * 7))-\n")
 		if !strings.Contains(shell.all(), "42-") {
 			return fmt.Errorf("it ends with %q", last(shell.all(), 200))
@@ -367,7 +367,7 @@ func TestConsoleBulk(t *testing.T) {
 	const size = 10 << 20
 	m := createVM(t, namespace(t), "bulk", v1.RunStrategyAlways)
 	m.runs("")
-	m.log().shows(3*time.Minute, "tiny: eth0") // the guest says so in the midst of what it sends, on a busy machine
+	m.log().shows("tiny: eth0") // the guest says so in the midst of what it sends, on a busy machine
 	for range 20 {
 		conn, _, err := dial(t, "", m.path("virtualmachineinstances", "console"))
 		if err != nil {

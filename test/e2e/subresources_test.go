@@ -182,7 +182,7 @@ func transcribe(t *testing.T, what string, conn *websocket.Conn) *transcript {
 // prompt waits for the shell of a tiny guest.
 func (s *transcript) prompt() *transcript {
 	s.t.Helper()
-	err := poll(4*time.Minute, func() error {
+	err := poll(func() error {
 		s.send("\n")
 		if !strings.Contains(s.all(), "tiny# ") {
 			return fmt.Errorf("%s has no prompt; it is:\n%s", s.what, s.all())
@@ -229,18 +229,14 @@ func verbsHalted(m vm) {
 	m.asked(http.StatusBadRequest, "Only gracePeriod=0 is supported for now", "", "virtualmachines", "restart", map[string]any{"gracePeriodSeconds": 5})
 	m.does("stop", nil)
 	m.ends("")
-	m.patch(`{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":120}}}}`)
+	m.patch(`{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":3600}}}}`)
 	m.does("start", nil)
 	m.runs(second)
-	// A paused guest does not hear of the power button: it would have its two minutes.
+	// A paused guest does not hear of the power button: it would have its hour.
 	m.asked(http.StatusOK, "", "", "virtualmachineinstances", "pause", nil)
 	m.is(v1.VirtualMachineStatusPaused)
-	begin := time.Now()
 	m.does("stop", map[string]any{"gracePeriod": 1})
-	m.ends("")
-	if took := time.Since(begin); took > time.Minute {
-		m.t.Errorf("stopped by force in %s", took)
-	}
+	m.ends("") // or it would have to wait longer than a test does
 }
 
 func verbsManual(m vm) {
@@ -287,7 +283,7 @@ func TestPauseAndConsole(t *testing.T) {
 	none.asked(http.StatusNotFound, `virtualmachineinstance.kubevirt.io "none" not found`, "", "virtualmachineinstances", "pause", nil)
 	uid := m.runs("")
 	shell := m.attach("virtualmachineinstances", "console").prompt()
-	if out, status := shell.run(30*time.Second, "uname -s"); status != 0 || !strings.Contains(out, "Linux") {
+	if out, status := shell.run("uname -s"); status != 0 || !strings.Contains(out, "Linux") {
 		t.Fatalf("uname in the guest: %q (%d)", out, status)
 	}
 	m.standsStill(shell)
@@ -295,14 +291,14 @@ func TestPauseAndConsole(t *testing.T) {
 	second := m.attach("virtualmachineinstances", "console").prompt()
 	select {
 	case <-shell.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("the console that was taken over is still there")
 	}
 	m.forRoles(ns)
 	m.does("stop", nil)
 	select {
 	case <-second.ended:
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		t.Error("the console is there, the guest is not")
 	}
 	m.ends("")
@@ -327,20 +323,20 @@ func (m vm) standsStill(shell *transcript) {
 		m.t.Error("a paused guest answers")
 	}
 	m.asked(http.StatusOK, "", "", instances, "unpause", v1.UnpauseOptions{})
-	shell.shows(30*time.Second, "still-here")
+	shell.shows("still-here")
 	m.is(v1.VirtualMachineStatusRunning)
 }
 
 // resets presses the reset button: the same machine boots anew.
 func (m vm) resets(shell *transcript, uid types.UID) {
 	m.t.Helper()
-	if _, status := shell.run(20*time.Second, "touch /before"); status != 0 {
+	if _, status := shell.run("touch /before"); status != 0 {
 		m.t.Fatal("cannot touch a file in the guest")
 	}
 	m.asked(http.StatusOK, "", "", "virtualmachineinstances", "reset", nil)
-	shell.expect(120*time.Second, "tiny: up")
+	shell.expect("tiny: up")
 	before := len(shell.all())
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		shell.send("\n")
 		if !strings.Contains(shell.all()[before:], "tiny# ") {
 			return fmt.Errorf("no prompt after a reset; it is:\n%s", shell.all()[before:])
@@ -349,7 +345,7 @@ func (m vm) resets(shell *transcript, uid types.UID) {
 	}); err != nil {
 		m.t.Fatal(err)
 	}
-	if _, status := shell.run(60*time.Second, "test -e /before"); status == 0 {
+	if _, status := shell.run("test -e /before"); status == 0 {
 		m.t.Errorf("the guest of %s has not been reset", m.name)
 	}
 	if now := m.uid(); now != uid {
@@ -364,7 +360,7 @@ func (m vm) forRoles(ns string) {
 		kubectl(m.t, "-n", ns, "create", "rolebinding", role, "--clusterrole="+role, "--user="+role+"-"+ns)
 	}
 	viewer, editor := "view-"+ns, "edit-"+ns
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		code, status := ask(m.t, configOf(m.t, editor), http.MethodPut, m.path("virtualmachineinstances", "pause"), v1.PauseOptions{DryRun: []string{"All"}})
 		if code != http.StatusOK {
 			return fmt.Errorf("%s may not pause yet: %s", editor, status.Message)
@@ -397,7 +393,7 @@ func (m vm) forRoles(ns string) {
 // TestDiscovery: kubectl finds the group, and virtctl its version.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
-	kubectl(t, "wait", "--for=condition=Available", "--timeout=180s", "apiservice/v1.subresources.kubevirt.io", "apiservice/v1alpha3.subresources.kubevirt.io")
+	kubectl(t, "wait", "--for=condition=Available", "--timeout=600s", "apiservice/v1.subresources.kubevirt.io", "apiservice/v1alpha3.subresources.kubevirt.io")
 	if out := kubectl(t, "get", "--raw", subresources); !strings.Contains(out, "virtualmachineinstances/console") {
 		t.Errorf("resources: %s", out)
 	}
@@ -411,7 +407,7 @@ func TestDiscovery(t *testing.T) {
 		"/openapi/v3" + subresources: "v1virtualmachineinstances-vnc-screenshot", subresources + "/healthz": "ok",
 	} {
 		// The API server merges what it asks for by and by.
-		if err := poll(60*time.Second, func() error {
+		if err := poll(func() error {
 			out, err := output("", "kubectl", "get", "--raw", path)
 			if err == nil && !strings.Contains(out, want) {
 				err = fmt.Errorf("%s has no %q", path, want)
@@ -453,12 +449,12 @@ func TestStreams(t *testing.T) {
 	m := vm{vmi{t: t, namespace: ns, name: "seen"}}
 	m.runs("")
 	first := m.attach("virtualmachineinstances", "vnc")
-	first.expect(20*time.Second, `^RFB 003\.\d\d\d\n`)
+	first.expect(`^RFB 003\.\d\d\d\n`)
 	second := m.attach("virtualmachineinstances", "vnc")
-	second.expect(20*time.Second, `^RFB 003\.\d\d\d\n`)
+	second.expect(`^RFB 003\.\d\d\d\n`)
 	select {
 	case <-first.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("the screen that was taken over is still there")
 	}
 	if _, response, err := dial(t, "", m.path("virtualmachineinstances", "vnc")+"?preserveSession=true"); err == nil || response == nil || response.StatusCode != http.StatusServiceUnavailable {
@@ -467,7 +463,7 @@ func TestStreams(t *testing.T) {
 	m.pictured()
 	m.throughProxy()
 	for _, resource := range []string{"virtualmachineinstances", "virtualmachines"} {
-		err := poll(60*time.Second, func() error { return m.forwards(resource, "portforward/7/tcp") })
+		err := poll(func() error { return m.forwards(resource, "portforward/7/tcp") })
 		if err != nil {
 			t.Errorf("port of %s: %v", resource, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/utils/ptr"
 
@@ -54,7 +53,7 @@ func TestTPM(t *testing.T) {
 	m := createVM(t, namespace(t), "tpm", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: new(bool)}), withTPM(v1.TPMDevice{}))
 	first := m.runs("")
 	log := m.log()
-	log.expect(4*time.Minute, "tiny: up")
+	log.expect("tiny: up")
 	run := m.runner()
 	if got := run("cat " + tpmFiles + "pcr-sha256/0"); strings.Contains(got, strings.Repeat("0", 64)) {
 		t.Errorf("UEFI has measured nothing: %q", got)
@@ -71,7 +70,7 @@ func TestTPM(t *testing.T) {
 	}
 	m.asks(stopIt(first), startIt)
 	m.runs(first)
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	if run = m.runner(); keptByTPM(run, "eightchr") {
 		t.Error("the next VMI has the TPM of the one before")
 	}
@@ -85,12 +84,12 @@ func TestTPMPersistent(t *testing.T) {
 	m := createVM(t, ns, "tpm", v1.RunStrategyManual, uefi(v1.EFI{SecureBoot: new(bool), Persistent: ptr.To(true)}), withTPM(v1.TPMDevice{Persistent: ptr.To(true)}))
 	m.asks(startIt)
 	first := m.runs("")
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	digest := sha256.Sum256([]byte("this guest"))
 	useTPM(t, m.runner(), digest, "eightchr")
 	m.asks(stopIt(first), startIt)
 	second := m.runs(first)
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	run := m.runner()
 	if !keptByTPM(run, "eightchr") {
 		t.Error("the next VMI's TPM has lost the NV index")
@@ -109,7 +108,7 @@ func TestTPMPersistent(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	m.asks(startIt)
-	if err := poll(2*time.Minute, func() error {
+	if err := poll(func() error {
 		now, err := m.instance()
 		if err != nil {
 			return err
@@ -133,7 +132,7 @@ func TestMigrationTPM(t *testing.T) {
 func moveTPM(t *testing.T, m vm) {
 	t.Helper()
 	m.runs("")
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	run := m.runner()
 	digest := sha256.Sum256([]byte("this guest"))
 	useTPM(t, run, digest, "eightchr")
@@ -173,7 +172,7 @@ func migrateTPM(t *testing.T, class string) {
 	}
 	m.asks(stopIt(first), startIt)
 	m.runs(first)
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	if !keptByTPM(m.runner(), "atTarget") {
 		t.Error("after migration and restart the NV index has lost its text")
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,8 +45,8 @@ func kept(name string) string { return fmt.Sprintf("tail -c +5 %s/%s%s", variabl
 func (v vmi) reboot(log *transcript) func(command string) string {
 	v.t.Helper()
 	v.shell().send("reboot\n")
-	log.expect(3*time.Minute, "tiny: bye")
-	log.expect(3*time.Minute, "tiny: up")
+	log.expect("tiny: bye")
+	log.expect("tiny: up")
 	run := v.runner()
 	run(mounts)
 	return run
@@ -61,7 +60,7 @@ func TestUEFI(t *testing.T) {
 	m := createVM(t, ns, "uefi", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: ptr.To(false)}))
 	first := m.runs("")
 	log := m.log()
-	log.expect(4*time.Minute, "tiny: up")
+	log.expect("tiny: up")
 	run := m.runner()
 	run(mounts)
 	if line := run("cat /proc/cmdline"); !strings.Contains(line, "initrd=\\initrd") {
@@ -75,7 +74,7 @@ func TestUEFI(t *testing.T) {
 	}
 	m.asks(stopIt(first), startIt)
 	m.runs(first)
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	run = m.runner()
 	run(mounts)
 	if got := run("ls " + variables); !strings.Contains(got, "BootOrder") || strings.Contains(got, "Kept") {
@@ -102,7 +101,7 @@ func TestUEFIKernelBoot(t *testing.T) {
 		},
 	})
 	v.await(v1.Running)
-	v.log().expect(4*time.Minute, "tiny: up")
+	v.log().expect("tiny: up")
 	run := v.runner()
 	if got := run("ls /sys/firmware/efi; cat /proc/cmdline"); !strings.Contains(got, "runtime") || !strings.Contains(got, "kubeqemu=seen") {
 		t.Errorf("the guest has %q", got)
@@ -124,11 +123,11 @@ runcmd:
 - "echo lockdown is $(cat /sys/kernel/security/lockdown) >/dev/ttyS0"
 `)))
 	unsigned.await(v1.Running)
-	unsigned.log().expect(4*time.Minute, "Access Denied")
+	unsigned.log().expect("Access Denied")
 	signed.await(v1.Running)
 	log := signed.log()
-	log.expect(8*time.Minute, "secure boot is 06 00 00 00 01")
-	log.expect(time.Minute, `lockdown is none \[integrity\]`)
+	log.expect("secure boot is 06 00 00 00 01")
+	log.expect(`lockdown is none \[integrity\]`)
 }
 
 // TestMigrationUEFI: a guest takes its UEFI variables to another node, where they outlive its reboot.
@@ -137,7 +136,7 @@ func TestMigrationUEFI(t *testing.T) {
 	ns := namespace(t)
 	m := createVM(t, ns, "uefi", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: ptr.To(false)}))
 	m.runs("")
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	run := m.runner()
 	run(mounts)
 	run(keep("Source", "made before the migration"))

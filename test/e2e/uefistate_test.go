@@ -30,7 +30,7 @@ func TestUEFIPersistent(t *testing.T) {
 	configure(t, `{"vmStateStorageClass":"e2e-none"}`, `{"vmStateStorageClass":null}`)
 	m := createVM(t, ns, "uefi", v1.RunStrategyManual, uefi(v1.EFI{SecureBoot: ptr.To(false), Persistent: ptr.To(true)}))
 	m.asks(startIt)
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		now, err := m.instance()
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ func TestUEFIPersistent(t *testing.T) {
 	configure(t, `{"vmStateStorageClass":"e2e-dynamic"}`, `{"vmStateStorageClass":null}`)
 	first := m.runs("")
 	pod := m.pod().Name
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	run := m.runner()
 	run(mounts)
 	run(keep("Kept", "for the next VMI"))
@@ -66,7 +66,7 @@ func TestUEFIPersistent(t *testing.T) {
 	if m.pod().Name == pod {
 		t.Error("the pod is the same")
 	}
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	run = m.runner()
 	run(mounts)
 	if got := run(kept("Kept")); !strings.Contains(got, "for the next VMI") {
@@ -80,7 +80,7 @@ func TestUEFIPersistent(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	m.asks(startIt)
-	if err := poll(2*time.Minute, func() error {
+	if err := poll(func() error {
 		now, err := m.instance()
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func TestUEFIPersistent(t *testing.T) {
 	}
 	m.asks(startIt)
 	m.runs(second)
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	run = m.runner()
 	run(mounts)
 	if got := run(kept("Kept")); !strings.Contains(got, "for the next VMI") {
@@ -105,7 +105,7 @@ func TestUEFIPersistent(t *testing.T) {
 	}
 
 	kubectl(t, "-n", ns, "delete", "vm", m.name)
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		if claims, err := m.stateClaims(); err != nil || len(claims) > 0 {
 			return fmt.Errorf("the VM's deletion left %d claims (%v)", len(claims), err)
 		}
@@ -166,7 +166,7 @@ func storeState(t *testing.T, ns, class string) {
 // stateClaim waits until the VM has a single claim with state, which is there to stay, and returns the claim.
 func (m vm) stateClaim() (claim corev1.PersistentVolumeClaim) {
 	m.t.Helper()
-	if err := poll(2*time.Minute, func() error {
+	if err := poll(func() error {
 		claims, err := m.stateClaims()
 		if err != nil || len(claims) != 1 || claims[0].DeletionTimestamp != nil {
 			return fmt.Errorf("the claims with state are %+v (%v)", claims, err)
@@ -210,7 +210,7 @@ func migrateVariables(t *testing.T, class string) {
 	storeState(t, ns, class)
 	m := createVM(t, ns, "uefi", v1.RunStrategyAlways, uefi(v1.EFI{SecureBoot: ptr.To(false), Persistent: ptr.To(true)}))
 	first := m.runs("")
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	run := m.runner()
 	run(mounts)
 	run(keep("Source", "made before the migration"))
@@ -234,7 +234,7 @@ func migrateVariables(t *testing.T, class string) {
 	m.stateMoved(claim, class)
 	m.asks(stopIt(first), startIt)
 	m.runs(first)
-	m.log().expect(4*time.Minute, "tiny: up")
+	m.log().expect("tiny: up")
 	run = m.runner()
 	run(mounts)
 	for name, want := range map[string]string{"Source": "made before the migration", "Target": "made after the migration"} {

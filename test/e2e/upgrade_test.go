@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -74,7 +73,7 @@ func helm(t *testing.T, args ...string) {
 	if _, err := exec.LookPath("helm"); err != nil {
 		t.Fatalf("find Helm (run `make helm` first): %v", err)
 	}
-	if _, err := output("", "helm", append(args, "--wait", "--timeout=2m")...); err != nil {
+	if _, err := output("", "helm", append(args, "--wait", "--timeout=10m")...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -163,7 +162,7 @@ func TestUpgrade(t *testing.T) {
 				t.Errorf("after the upgrade the VMI is %s, and was %s", now, uid)
 			}
 			m.is(v1.VirtualMachineStatusRunning)
-			m.awaitReady(30*time.Second, "GuestRunning")
+			m.awaitReady("GuestRunning")
 			if got := m.in(shell, "cat /before"); got != "before the upgrade" {
 				t.Errorf("the console that was open before: %q", got)
 			}
@@ -172,7 +171,7 @@ func TestUpgrade(t *testing.T) {
 			if got := m.pod().Spec.Containers[0].Image; !strings.HasSuffix(got, "virt-launcher:"+present.tag) {
 				t.Errorf("after a restart the launcher's image is %s", got)
 			}
-			kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=180s")
+			kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 		})
 	}
 }

@@ -63,7 +63,7 @@ func uploadedDisk(t *testing.T) {
 	}
 	sentByVirtctl(t, ns, proxy, image)
 	sentIntoClaim(t, ns, proxy, image)
-	kubectl(t, "-n", ns, "delete", "vm", "sent", "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", "sent", "--timeout=600s")
 	nothingLeft(t, ns, "sent")
 }
 
@@ -90,8 +90,8 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: e2e-dynamic, resources: {
 	if claim.Annotations[cdi.PodPhaseAnnotation] != string(corev1.PodSucceeded) || len(claim.OwnerReferences) > 0 {
 		t.Errorf("the claim: %+v", claim.ObjectMeta)
 	}
-	kubectl(t, "-n", ns, "delete", "pvc", "bare", "--timeout=60s")
-	kubectl(t, "-n", ns, "wait", "--for=delete", "dv/bare", "--timeout=60s")
+	kubectl(t, "-n", ns, "delete", "pvc", "bare", "--timeout=600s")
+	kubectl(t, "-n", ns, "wait", "--for=delete", "dv/bare", "--timeout=600s")
 }
 
 // sentByVirtctl: KubeVirt's own client uploads, where `make virtctl` has built it.
@@ -116,15 +116,15 @@ func sentByVirtctl(t *testing.T, ns, proxy string, image []byte) {
 	if err != nil || !strings.Contains(out, "completed successfully") {
 		t.Errorf("virtctl image-upload pvc: %v\n%s", err, out)
 	}
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "--timeout=60s", "datavolume/by-virtctl")
-	kubectl(t, "-n", ns, "delete", "pvc", "claim-by-virtctl", "--timeout=60s")
-	kubectl(t, "-n", ns, "delete", "datavolume", "by-virtctl", "--timeout=120s")
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "--timeout=600s", "datavolume/by-virtctl")
+	kubectl(t, "-n", ns, "delete", "pvc", "claim-by-virtctl", "--timeout=600s")
+	kubectl(t, "-n", ns, "delete", "datavolume", "by-virtctl", "--timeout=600s")
 }
 
 // reaches waits until a DataVolume is in a phase.
 func reaches(t *testing.T, ns, name string, phase cdi.DataVolumePhase) {
 	t.Helper()
-	if err := poll(300*time.Second, func() error {
+	if err := poll(func() error {
 		got, err := output("", "kubectl", "-n", ns, "get", "datavolume", name, "-o", "jsonpath={.status.phase}")
 		if err == nil && got != string(phase) {
 			err = fmt.Errorf("DataVolume %s is %q, want %s", name, got, phase)
@@ -178,7 +178,7 @@ func sendImage(t *testing.T, proxy, token string, image []byte) (int, string) {
 // downloaded is the file of a web server that may only be starting.
 func downloaded(t *testing.T, url string) (file []byte) {
 	t.Helper()
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		response, err := http.Get(url)
 		if err != nil {
 			return err

@@ -61,7 +61,7 @@ func (m vm) uid() types.UID {
 // is waits until kubectl shows the VM as this.
 func (m vm) is(status v1.VirtualMachinePrintableStatus) {
 	m.t.Helper()
-	err := poll(120*time.Second, func() error {
+	err := poll(func() error {
 		if now := m.machine().Status; now.PrintableStatus != status {
 			return fmt.Errorf("VM %s is %s, want %s: %+v", m.name, now.PrintableStatus, status, now)
 		}
@@ -76,7 +76,7 @@ func (m vm) is(status v1.VirtualMachinePrintableStatus) {
 func (m vm) runs(before types.UID) types.UID {
 	m.t.Helper()
 	var uid types.UID
-	err := poll(120*time.Second, func() error {
+	err := poll(func() error {
 		now, err := m.instance()
 		if err == nil && (now.UID == "" || now.UID == before || now.Status.Phase != v1.Running) {
 			err = fmt.Errorf("VMI of VM %s is %q, %s, want another than %s that runs", m.name, now.UID, now.Status.Phase, before)
@@ -107,7 +107,7 @@ func (m vm) instance() (v1.VirtualMachineInstance, error) {
 func (m vm) ends(phase v1.VirtualMachineInstancePhase) {
 	m.t.Helper()
 	m.is(v1.VirtualMachineStatusStopped)
-	err := poll(30*time.Second, func() error {
+	err := poll(func() error {
 		now, err := m.instance()
 		if err == nil && now.Status.Phase != phase {
 			err = fmt.Errorf("VMI of VM %s is %q, want %q", m.name, now.Status.Phase, phase)
@@ -138,7 +138,7 @@ func stopIt(uid types.UID) v1.VirtualMachineStateChangeRequest {
 // identity is what the guest knows its machine by.
 func (m vm) identity() string {
 	m.t.Helper()
-	out, status := m.shell().run(20*time.Second, "cat /sys/class/dmi/id/product_uuid /sys/class/dmi/id/product_serial /sys/class/net/eth0/address")
+	out, status := m.shell().run("cat /sys/class/dmi/id/product_uuid /sys/class/dmi/id/product_serial /sys/class/net/eth0/address")
 	if status != 0 || len(strings.Fields(out)) != 3 {
 		m.t.Errorf("the guest of VM %s knows its machine by %q (%d)", m.name, out, status)
 	}
@@ -210,7 +210,7 @@ func TestRunStrategies(t *testing.T) {
 				} else {
 					m.lives("", c.steps)
 				}
-				kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=180s")
+				kubectl(t, "-n", ns, "delete", "vm", m.name, cascade, "--timeout=600s")
 				if uid := m.uid(); uid != "" {
 					t.Errorf("VM %s is gone, and its VMI %s is there", m.name, uid)
 				}
@@ -259,7 +259,7 @@ func (m vm) lives(before types.UID, steps []step) types.UID {
 func (m vm) livesLong(steps []step) {
 	m.t.Helper()
 	uid := m.lives("", steps[:1])
-	kubectl(m.t, "-n", m.namespace, "wait", "vm/"+m.name, "vmi/"+m.name, "--for=condition=Ready", "--timeout=30s")
+	kubectl(m.t, "-n", m.namespace, "wait", "vm/"+m.name, "vmi/"+m.name, "--for=condition=Ready", "--timeout=600s")
 	m.columns()
 	m.follows()
 	identity := m.identity()
@@ -297,7 +297,7 @@ func (m vm) follows() {
 	const evict = "descheduler.alpha.kubernetes.io/evict"
 	for _, value := range []string{`"true"`, "null"} {
 		m.patch(`{"spec":{"template":{"metadata":{"annotations":{"` + evict + `":` + value + `,"e2e":"later"}}}}}`)
-		if err := poll(30*time.Second, func() error {
+		if err := poll(func() error {
 			for what, annotations := range map[string]map[string]string{"VMI": m.get().Annotations, "pod": m.pod().Annotations} {
 				_, early := annotations["e2e"]
 				if _, there := annotations[evict]; there != (value != "null") || early {
@@ -314,7 +314,7 @@ func (m vm) follows() {
 // awaitMachineEvents waits until the VM has these events, in this order.
 func (m vm) awaitMachineEvents(reasons ...string) {
 	m.t.Helper()
-	err := poll(60*time.Second, func() error {
+	err := poll(func() error {
 		out, err := output("", "kubectl", "-n", m.namespace, "get", "events", "--sort-by=.eventTime",
 			"--field-selector=involvedObject.kind=VirtualMachine,involvedObject.name="+m.name, "-o", "jsonpath={.items[*].reason}")
 		missing := reasons
@@ -343,7 +343,7 @@ func TestOrphanedVM(t *testing.T) {
 	uid := m.runs("")
 	manifest := manifestOf(t, "orphan", v1.RunStrategyAlways)
 	// The controllers may write between the two objects that are compared.
-	if err := poll(30*time.Second, func() error {
+	if err := poll(func() error {
 		out, err := output(manifest, "kubectl", "-n", ns, "diff", "-f", "-")
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, out)
@@ -353,9 +353,9 @@ func TestOrphanedVM(t *testing.T) {
 		t.Error(err)
 	}
 	qemu := m.qemu()
-	kubectl(t, "-n", ns, "delete", "vm", "orphan", "--cascade=orphan", "--timeout=180s")
+	kubectl(t, "-n", ns, "delete", "vm", "orphan", "--cascade=orphan", "--timeout=600s")
 	createVM(t, ns, "orphan", v1.RunStrategyAlways)
-	err := poll(30*time.Second, func() error {
+	err := poll(func() error {
 		if c := m.machine().Status.Condition(v1.ConditionFailure); c == nil || c.Reason != "FailedCreate" {
 			return fmt.Errorf("condition Failure is %+v", c)
 		}
@@ -381,12 +381,12 @@ func TestDeafGuestOfVM(t *testing.T) {
 	m := createVM(t, ns, "deaf", v1.RunStrategyAlways, grace(3*deafGrace), cloudInit(ignoreACPI))
 	deaf := func(before types.UID) types.UID {
 		uid := m.runs(before)
-		m.log().shows(180*time.Second, `tiny: eth0`)
+		m.log().shows(`tiny: eth0`)
 		return uid
 	}
 	first := deaf("")
 	kubectl(t, "-n", ns, "delete", "vmi", "deaf", "--cascade=orphan", "--wait=false")
-	if err := poll(60*time.Second, func() error {
+	if err := poll(func() error {
 		if m.uid() == first {
 			return errors.New("the VMI is there")
 		}
@@ -421,5 +421,5 @@ func TestVMInNamespace(t *testing.T) {
 		}
 	})
 	createVM(t, name, "vm", v1.RunStrategyAlways).runs("")
-	kubectl(t, "delete", "namespace", name, "--timeout=170s")
+	kubectl(t, "delete", "namespace", name, "--timeout=600s")
 }

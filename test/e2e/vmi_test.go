@@ -88,15 +88,11 @@ func (v vmi) get() *v1.VirtualMachineInstance {
 	return get[v1.VirtualMachineInstance](v.t, "-n", v.namespace, "vmi", v.name)
 }
 
-// phaseTimeout bounds the wait for a phase. A tiny guest runs within seconds,
-// but the machine may be busy with a larger one.
-const phaseTimeout = 2 * time.Minute
-
 // await waits until the VMI is in the phase, and returns it. Another final
 // phase fails the test at once.
 func (v vmi) await(want v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance {
 	v.t.Helper()
-	err := poll(phaseTimeout, func() error {
+	err := poll(func() error {
 		now, err := getObject[v1.VirtualMachineInstance]("-n", v.namespace, "vmi", v.name)
 		if err == nil && now.Status.Phase != want && now.Status.Phase != v1.Succeeded && now.Status.Phase != v1.Failed {
 			err = fmt.Errorf("it is %s", now.Status.Phase)
@@ -115,7 +111,7 @@ func (v vmi) await(want v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstan
 func (v vmi) delete() time.Duration {
 	v.t.Helper()
 	start := time.Now()
-	kubectl(v.t, "-n", v.namespace, "delete", "vmi", v.name, "--timeout=170s")
+	kubectl(v.t, "-n", v.namespace, "delete", "vmi", v.name, "--timeout=600s")
 	return time.Since(start)
 }
 
@@ -145,7 +141,7 @@ func (v vmi) condition(kind v1.ConditionType) v1.VirtualMachineInstanceCondition
 // awaitCondition waits for a condition whose reason and message hold the words.
 func (v vmi) awaitCondition(kind v1.ConditionType, words ...string) {
 	v.t.Helper()
-	err := poll(60*time.Second, func() error {
+	err := poll(func() error {
 		c := v.condition(kind)
 		for _, word := range words {
 			if !strings.Contains(c.Reason+": "+c.Message, word) {
@@ -172,7 +168,7 @@ func (v vmi) events() []corev1.Event {
 // be between them.
 func (v vmi) awaitEvents(reasons ...string) {
 	v.t.Helper()
-	err := poll(60*time.Second, func() error {
+	err := poll(func() error {
 		var have []string
 		missing := reasons
 		for _, e := range v.events() {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -31,7 +30,7 @@ func (m vm) names(root, data string) {
 // usesClaims waits until the guest has its disks on claims, and the VMI's spec says so.
 func (m vm) usesClaims(root, data string) {
 	m.t.Helper()
-	if err := poll(3*time.Minute, func() error {
+	if err := poll(func() error {
 		now, err := m.instance()
 		if err != nil {
 			return err
@@ -53,7 +52,7 @@ func (m vm) usesClaims(root, data string) {
 // vmSays waits for a condition of the VM with words in its message; no words stand for no condition.
 func (m vm) vmSays(kind v1.ConditionType, words string) {
 	m.t.Helper()
-	if err := poll(time.Minute, func() error {
+	if err := poll(func() error {
 		c := m.machine().Status.Condition(kind)
 		if (c == nil) != (words == "") || c != nil && !strings.Contains(c.Message, words) {
 			return fmt.Errorf("the condition %s is %+v, want %q", kind, c, words)
@@ -104,7 +103,7 @@ func TestVolumeUpdate(t *testing.T) {
 	m.vmSays(v1.ConditionVolumesChange, "has a disk already")
 	m.whole(boot)
 	told := int(seconds(t, m.in(m.shell(), "cat /tmp/count")))
-	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--timeout=600s")
 	m.vmSays(v1.ConditionManualRecoveryRequired, "from claim next-root to claim update-root")
 	if vmis := kubectl(t, "-n", ns, "get", "vmi", "-o", "name"); vmis != "" {
 		t.Errorf("the VM was started all the same: %s", vmis)
@@ -117,7 +116,7 @@ func TestVolumeUpdate(t *testing.T) {
 	if got := m.in(shell, firstSum); got != boot {
 		t.Errorf("the root disk has %s, and had %s", got, boot)
 	}
-	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 	nothingLeft(t, ns, m.name)
 	if left := get[corev1.PersistentVolumeClaimList](t, "-n", ns, "persistentvolumeclaims").Items; len(left) != 2 {
 		t.Errorf("the claims of the user that are left: %d", len(left))

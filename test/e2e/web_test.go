@@ -35,6 +35,6 @@ func TestWeb(t *testing.T) {
 	if got := m.in(m.shell(), "blockdev --getsize64 /dev/vda"); got != "268435456" {
 		t.Errorf("the guest's disk has %s bytes", got)
 	}
-	kubectl(t, "-n", ns, "delete", "vm", "sent", "--timeout=120s")
+	kubectl(t, "-n", ns, "delete", "vm", "sent", "--timeout=600s")
 	nothingLeft(t, ns, "sent")
 }
