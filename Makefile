@@ -47,7 +47,7 @@ test: packages ## everything CI runs: lint, unit tests and end-to-end tests on a
 	@status=0; $(MAKE) --no-print-directory -j6 test-e2e unit unit-pure lint || status=$$?; go -C tools run ./testtimes $(TIMES); exit $$status
 
 # $(call part,NAME) runs the command after it as a part of make test, which yields to the end-to-end tests.
-part = test/part.sh $(1) nice -n 5
+part = test/part.sh --yield $(1)
 # $(call gotest,NAME) is go test as a part of make test. The times of its packages and tests are kept.
 gotest = $(call part,$(1)) $(GOTESTSUM) --format pkgname --jsonfile $(TIMES)/$(1).json --
 GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text --hide-summary output
@@ -77,7 +77,7 @@ LONGEST_UNIT := ./cmd/qemuargs ./netsetup ./controllers/pool ./controllers/repli
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	@# Four packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
 	@$(call gotest,unit) -race -vet=off -p 4 -timeout 60m $(LONGEST_UNIT) $$(comm -23 <(go list ./... | grep -v /test/e2e$$ | sort) <(go list $(PURE) | sort))
-	@cd test/cluster && $(abspath test/part.sh) unit-cluster nice -n 5 go test -vet=off -timeout 10m .
+	@cd test/cluster && $(abspath test/part.sh) --yield unit-cluster go test -vet=off -timeout 10m .
 	cd test/cluster/containerd && go test -vet=off -timeout 10m ./passtprofile
 	@# They read files of another module, which Go's cache of results does not look at.
 	cd tools && go test -vet=off -count 1 -timeout 10m ./...

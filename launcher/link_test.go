@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -283,7 +284,7 @@ func TestRejectedVMEndsWithTheReason(t *testing.T) {
 		t.Errorf("ended with %+v, want %+v", end, want)
 	}
 	v.expectState(control.StateExited)
-	launchertest.Receive(t, v.conn.Done(), "the end of the connection")
+	testkit.Receive(t, v.conn.Done(), "the end of the connection")
 	if err := v.conn.Err(); !errors.Is(err, io.EOF) {
 		t.Errorf("the connection ended with %v", err)
 	}

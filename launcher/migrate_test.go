@@ -150,7 +150,7 @@ func (v *vm) until(want control.State) control.StateReport {
 func (v *vm) untilReport(what string, is func(control.StateReport) bool) control.StateReport {
 	v.Helper()
 	for {
-		if got := launchertest.Receive(v.T, v.conn.States, what); is(got) {
+		if got := testkit.Receive(v.T, v.conn.States, what); is(got) {
 			return got
 		}
 	}
@@ -478,7 +478,7 @@ func TestUnansweredRunMayHaveRun(t *testing.T) {
 	for range 2 {
 		go func() { answers <- v.conn.Ask(control.CommandRun, control.RunRequest{}, nil) }()
 	}
-	if err := launchertest.Receive(t, answers, "an answer"); err == nil || !strings.Contains(err.Error(), "has not answered") {
+	if err := testkit.Receive(t, answers, "an answer"); err == nil || !strings.Contains(err.Error(), "has not answered") {
 		t.Errorf("the second word is answered with %v", err)
 	}
 	v.signals <- syscall.SIGTERM

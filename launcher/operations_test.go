@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
 // handedOut attaches to the console over the control connection.
@@ -39,7 +39,7 @@ func TestPauseUnpauseAndConsole(t *testing.T) {
 	first.say("first")
 	first.Expect("first")
 	second := handedOut(v)
-	launchertest.Receive(t, first.ended, "the end of the console that is taken over")
+	testkit.Receive(t, first.ended, "the end of the console that is taken over")
 	second.say("second")
 	second.Expect("second")
 

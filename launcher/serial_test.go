@@ -11,7 +11,6 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
 // console is a test that is attached to the guest's serial port.
@@ -39,7 +38,7 @@ func attach(v *vm) *attached {
 func attachedTo(v *vm, conn net.Conn) *attached {
 	v.Helper()
 	v.Cleanup(func() { conn.Close() })
-	a := &attached{Transcript: testkit.NewTranscript(v.T, launchertest.Patience, "the console"), t: v.T, conn: conn, ended: make(chan struct{})}
+	a := &attached{Transcript: testkit.NewTranscript(v.T, "the console"), t: v.T, conn: conn, ended: make(chan struct{})}
 	go func() { defer close(a.ended); io.Copy(a.Transcript, a.conn) }()
 	return a
 }
@@ -62,7 +61,7 @@ func TestConsole(t *testing.T) {
 	v.stdout.Expect("hello, guest")
 
 	second := attach(v)
-	launchertest.Receive(t, first.ended, "the end of the console that another one replaces")
+	testkit.Receive(t, first.ended, "the end of the console that another one replaces")
 	second.say("second")
 	second.Expect("second")
 	if strings.Contains(first.String(), "second") {
@@ -74,7 +73,7 @@ func TestConsole(t *testing.T) {
 	third.say("third")
 	third.Expect("third")
 	third.say("P")
-	launchertest.Receive(t, third.ended, "the console's end with the VM")
+	testkit.Receive(t, third.ended, "the console's end with the VM")
 	v.expectEnd(control.ReasonGuestShutdown, "")
 	if _, err := os.Stat(v.ConsoleSocket); err == nil {
 		t.Error("the console's socket is still there")
@@ -95,7 +94,7 @@ func TestDeafGuest(t *testing.T) {
 		first.conn.Write(bytes.Repeat([]byte("x"), 8<<20))
 	}()
 	attach(v)
-	launchertest.Receive(t, sent, "the end of the input of a replaced console")
+	testkit.Receive(t, sent, "the end of the input of a replaced console")
 	v.must(v.call(control.CommandShutdown, nil, nil))
 	v.expectEnd(control.ReasonGracePeriodOver, "")
 }

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	patience = launchertest.Patience
+	patience = testkit.Patience
 	// tooLate is more than a busy machine takes. A launcher that waited for QEMU's handshake would take longer.
 	tooLate = handshakeTimeout
 	banner  = launchertest.Banner
@@ -62,7 +62,7 @@ func prepareVM(t *testing.T, configure ...func(*Config)) *vm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &vm{T: t, dir: dir, signals: make(chan os.Signal, 8), ended: make(chan struct{}), log: testkit.NewTranscript(t, launchertest.Patience, "the log")}
+	v := &vm{T: t, dir: dir, signals: make(chan os.Signal, 8), ended: make(chan struct{}), log: testkit.NewTranscript(t, "the log")}
 	t.Cleanup(v.cleanup)
 	v.Config = Config{
 		QEMU:       launchertest.Program(t, "qemu-system-x86_64"),
@@ -72,7 +72,7 @@ func prepareVM(t *testing.T, configure ...func(*Config)) *vm {
 		Signals: v.signals,
 	}
 	v.must(os.Mkdir(v.Images, 0o755), os.Mkdir(v.Overlays, 0o755))
-	v.Config.Stdout, v.stdout = testkit.Pipe(t, launchertest.Patience, "the guest's output")
+	v.Config.Stdout, v.stdout = testkit.Pipe(t, "the guest's output")
 	v.Config.Stderr, err = os.Create(v.path("stderr"))
 	v.must(err)
 	t.Cleanup(func() { v.Stdout.Close(); v.Stderr.Close() })
@@ -155,7 +155,7 @@ func (v *vm) boot(files ...control.File) control.StateReport {
 // expectState waits for the next state that the launcher reports.
 func (v *vm) expectState(want control.State) control.StateReport {
 	v.Helper()
-	got := launchertest.Receive(v.T, v.conn.States, "state "+string(want))
+	got := testkit.Receive(v.T, v.conn.States, "state "+string(want))
 	if got.State != want {
 		v.Fatalf("state %s, want %s", got.State, want)
 	}
@@ -165,7 +165,7 @@ func (v *vm) expectState(want control.State) control.StateReport {
 // termination waits for the launcher's end.
 func (v *vm) termination() control.Termination {
 	v.Helper()
-	launchertest.Receive(v.T, v.ended, "the launcher's end")
+	testkit.Receive(v.T, v.ended, "the launcher's end")
 	return v.end
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -36,7 +36,7 @@ func (v *vm) grow(size int64) (control.Job, error) {
 func (v *vm) jobEnds(id uint64) control.Job {
 	v.Helper()
 	for {
-		for _, j := range launchertest.Receive(v.T, v.conn.States, "a job's result").Jobs {
+		for _, j := range testkit.Receive(v.T, v.conn.States, "a job's result").Jobs {
 			if j.ID == id && j.Finished() {
 				return j
 			}

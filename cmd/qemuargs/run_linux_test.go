@@ -97,8 +97,8 @@ func (s *started) begin() *started {
 		s.Fatal(err)
 	}
 	var out, notes *os.File
-	out, s.out = testkit.Pipe(s.T, launchertest.Patience, "standard output")
-	notes, s.notes = testkit.Pipe(s.T, launchertest.Patience, "standard error")
+	out, s.out = testkit.Pipe(s.T, "standard output")
+	notes, s.notes = testkit.Pipe(s.T, "standard error")
 	s.stdin, s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = w, r, out, notes
 	s.Cleanup(func() { w.Close() })
 	s.start()
@@ -160,7 +160,7 @@ func (s *started) signal(sig syscall.Signal) {
 // expectCode waits for the command's end, after which nothing is left of the VM.
 func (s *started) expectCode(want int) {
 	s.Helper()
-	launchertest.Receive(s.T, s.ended, "the command's end")
+	testkit.Receive(s.T, s.ended, "the command's end")
 	if got := s.cmd.ProcessState.ExitCode(); got != want {
 		s.Errorf("exit code %d (%s), want %d", got, s.cmd.ProcessState, want)
 	}
@@ -207,13 +207,13 @@ func TestRunPowersOff(t *testing.T) {
 
 // greets reads the greeting of a VNC server.
 func greets(address string) error {
-	conn, err := net.DialTimeout("tcp", address, launchertest.Patience)
+	conn, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	greeting := make([]byte, len("RFB 003.008\n"))
-	err = conn.SetDeadline(time.Now().Add(launchertest.Patience))
+	err = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if err == nil {
 		_, err = io.ReadFull(conn, greeting)
 	}
@@ -281,7 +281,7 @@ func TestRunEndsWhereNobodyReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notes, transcript := testkit.Pipe(t, launchertest.Patience, "standard error")
+	notes, transcript := testkit.Pipe(t, "standard error")
 	input, keys, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestRunQEMUDies(t *testing.T) {
 	s.signal(syscall.SIGKILL)
 	ready := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {
-		n, err := unix.Poll(ready, int(launchertest.Patience/time.Millisecond))
+		n, err := unix.Poll(ready, int(testkit.Patience/time.Millisecond))
 		if errors.Is(err, unix.EINTR) { // the Go runtime's signals
 			continue
 		}
@@ -343,7 +343,7 @@ func TestRunQEMUDies(t *testing.T) {
 		}
 		break
 	}
-	launchertest.Receive(t, s.ended, "the command's end")
+	testkit.Receive(t, s.ended, "the command's end")
 	next := newStarted(t, sectorVM, "--console=false")
 	next.cmd.Env = append(next.cmd.Env, "TMPDIR="+s.temporary)
 	next.temporary = s.temporary
@@ -352,7 +352,7 @@ func TestRunQEMUDies(t *testing.T) {
 	next.signal(syscall.SIGINT)
 	next.notes.Expect("the power button is pressed")
 	next.signal(syscall.SIGINT)
-	launchertest.Receive(t, next.ended, "the next run's end")
+	testkit.Receive(t, next.ended, "the next run's end")
 	if left, _ := filepath.Glob(s.temporary + "/qemuargs-run-*"); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
@@ -377,7 +377,7 @@ func (s *started) onTerminal() *started {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.out = testkit.NewTranscript(s.T, launchertest.Patience, "the terminal")
+	s.out = testkit.NewTranscript(s.T, "the terminal")
 	s.notes, s.stdin = s.out, s.terminal
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = slave, slave, slave
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
@@ -510,7 +510,7 @@ func TestRunFileSystem(t *testing.T) {
 	}
 	s.signal(syscall.SIGTERM)
 	s.out.Expect("tiny: ACPI power button, shutting down")
-	launchertest.Receive(t, s.ended, "the command's end")
+	testkit.Receive(t, s.ended, "the command's end")
 	if left := processesWith(t, shared); len(left) > 0 {
 		t.Errorf("these processes have the folder still: %v", left)
 	}
@@ -554,7 +554,7 @@ func TestRunFileSystemRefused(t *testing.T) {
 			t.Parallel()
 			s := newStarted(t, sharedVM(t), append([]string{"--image", "root=" + image}, c.args...)...).begin()
 			s.notes.Expect(c.want)
-			launchertest.Receive(t, s.ended, "the command's end")
+			testkit.Receive(t, s.ended, "the command's end")
 			if code := s.cmd.ProcessState.ExitCode(); code != local.CodeNotStarted {
 				t.Errorf("exit code %d, want %d", code, local.CodeNotStarted)
 			}
@@ -648,7 +648,7 @@ func TestRunAsOrdinaryUser(t *testing.T) {
 
 // echo talks to an echo server, as soon as there is one.
 func echo(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, launchertest.Patience)
+	ctx, cancel := context.WithTimeout(ctx, testkit.Patience)
 	defer cancel()
 	// An attempt before the guest listens may hear nothing, and one of a guest that is emulated on a busy machine takes long.
 	for patience := 5 * time.Second; ; patience *= 2 {

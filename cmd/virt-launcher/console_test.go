@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
-	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
 // terminal is a pseudo-terminal with a command on it.
@@ -30,7 +29,7 @@ type terminal struct {
 // onTerminal runs virt-launcher console.
 func onTerminal(t *testing.T, socket string) *terminal {
 	t.Helper()
-	m := &terminal{T: t, screen: testkit.NewTranscript(t, launchertest.Patience, "the terminal"), ended: make(chan struct{})}
+	m := &terminal{T: t, screen: testkit.NewTranscript(t, "the terminal"), ended: make(chan struct{})}
 	m.open()
 	m.before = m.mode()
 	m.cmd = exec.Command(binary, "console", "--console", socket)
@@ -91,7 +90,7 @@ func (m *terminal) press(keys string) {
 // expectExit waits for the command's end; the terminal is then as it was.
 func (m *terminal) expectExit() {
 	m.Helper()
-	launchertest.Receive(m.T, m.ended, "the console's end")
+	testkit.Receive(m.T, m.ended, "the console's end")
 	if !m.cmd.ProcessState.Success() {
 		m.Errorf("the console ended with %s: %q", m.cmd.ProcessState, m.screen)
 	}
@@ -119,7 +118,7 @@ func TestConsoleOnTerminal(t *testing.T) {
 	m = onTerminal(t, p.path("console.sock"))
 	m.press("P")
 	m.expectExit() // with the VM
-	launchertest.Receive(t, p.ended, "virt-launcher's end")
+	testkit.Receive(t, p.ended, "virt-launcher's end")
 	if strings.Contains(p.output.String(), "never") {
 		t.Error("keys after Ctrl+] went to the guest")
 	}
@@ -152,7 +151,7 @@ func TestConsoleOnPipe(t *testing.T) {
 	p.boot()
 	cmd := exec.Command(binary, "console", "--console", p.path("console.sock"))
 	cmd.Stdin = strings.NewReader("question")
-	answer := testkit.NewTranscript(t, launchertest.Patience, "the console")
+	answer := testkit.NewTranscript(t, "the console")
 	cmd.Stdout, cmd.Stderr = answer, answer
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

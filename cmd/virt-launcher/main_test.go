@@ -19,7 +19,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-const patience = launchertest.Patience
+const patience = testkit.Patience
 
 // binary is virt-launcher, built as it is shipped.
 var binary string
@@ -60,7 +60,7 @@ func launch(t *testing.T, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{T: t, dir: dir, output: testkit.NewTranscript(t, launchertest.Patience, "virt-launcher's output"), ended: make(chan struct{})}
+	p := &process{T: t, dir: dir, output: testkit.NewTranscript(t, "virt-launcher's output"), ended: make(chan struct{})}
 	p.must(os.WriteFile(p.path("termination-log"), []byte("what was there before"), 0o644))
 	qemu := launchertest.Program(t, "qemu-system-x86_64")
 	listener := launchertest.Listen(t, p.path("handler.sock"))
@@ -109,7 +109,7 @@ func (p *process) boot(files ...control.File) control.StateReport {
 	p.Helper()
 	p.start(files...)
 	for {
-		report := launchertest.Receive(p.T, p.conn.States, "the running state")
+		report := testkit.Receive(p.T, p.conn.States, "the running state")
 		if report.State == control.StateRunning {
 			p.output.Expect(launchertest.Banner)
 			return report
@@ -120,7 +120,7 @@ func (p *process) boot(files ...control.File) control.StateReport {
 // expectEnd waits for the end, and checks its exit code and termination message.
 func (p *process) expectEnd(code int, reason control.Reason) control.Termination {
 	p.Helper()
-	launchertest.Receive(p.T, p.ended, "virt-launcher's end")
+	testkit.Receive(p.T, p.ended, "virt-launcher's end")
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
 		p.Errorf("exit code %d (%s), want %d", got, p.cmd.ProcessState, code)
 	}
@@ -214,7 +214,7 @@ func TestTerminationMessageIsBounded(t *testing.T) {
 func TestNoTerminationLogIsMadeOutsideAPod(t *testing.T) {
 	p := launch(t)
 	p.must(os.Remove(p.path("termination-log")), p.cmd.Process.Signal(syscall.SIGTERM))
-	launchertest.Receive(t, p.ended, "virt-launcher's end")
+	testkit.Receive(t, p.ended, "virt-launcher's end")
 	if _, err := os.Stat(p.path("termination-log")); !errors.Is(err, os.ErrNotExist) || p.cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("%s, termination log: %v", p.cmd.ProcessState, err)
 	}

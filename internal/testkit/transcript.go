@@ -12,9 +12,8 @@ import (
 
 // Transcript is text that is written while the test waits for parts of it.
 type Transcript struct {
-	t        testing.TB
-	what     string
-	patience time.Duration
+	t    testing.TB
+	what string
 
 	mu    sync.Mutex
 	data  []byte
@@ -23,9 +22,9 @@ type Transcript struct {
 	ended bool          // nothing is added any more
 }
 
-// NewTranscript is empty; what names the text in failures, and patience is how long the test waits for a part.
-func NewTranscript(t testing.TB, patience time.Duration, what string) *Transcript {
-	return &Transcript{t: t, what: what, patience: patience, more: make(chan struct{})}
+// NewTranscript returns an empty transcript. what names the text in failures.
+func NewTranscript(t testing.TB, what string) *Transcript {
+	return &Transcript{t: t, what: what, more: make(chan struct{})}
 }
 
 func (s *Transcript) Write(p []byte) (int, error) {
@@ -55,7 +54,7 @@ func (s *Transcript) String() string {
 // WaitFor waits until done is true of the whole text.
 func (s *Transcript) WaitFor(what string, done func(data []byte) bool) {
 	s.t.Helper()
-	timer := time.NewTimer(s.patience)
+	timer := time.NewTimer(Patience)
 	defer timer.Stop()
 	for late := false; ; {
 		s.mu.Lock()
@@ -68,7 +67,7 @@ func (s *Transcript) WaitFor(what string, done func(data []byte) bool) {
 		case ended:
 			s.t.Fatalf("%s ended and has no %s: %q", s.what, what, s.last())
 		case late:
-			s.t.Fatalf("%s has no %s within %s: %q", s.what, what, s.patience, s.last())
+			s.t.Fatalf("%s has no %s within %s: %q", s.what, what, Patience, s.last())
 		}
 		select {
 		case <-more:
@@ -98,13 +97,13 @@ func (s *Transcript) Expect(text string) {
 
 // Pipe is the writing end of a pipe, and a transcript of the reading end. The transcript ends when the last copy
 // of the writing end is closed.
-func Pipe(t testing.TB, patience time.Duration, what string) (*os.File, *Transcript) {
+func Pipe(t testing.TB, what string) (*os.File, *Transcript) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, done := NewTranscript(t, patience, what), make(chan struct{})
+	s, done := NewTranscript(t, what), make(chan struct{})
 	go func() { defer close(done); defer s.End(); io.Copy(s, r) }()
 	t.Cleanup(func() { w.Close(); <-done; r.Close() })
 	return w, s

@@ -16,7 +16,7 @@ func TestReceive(t *testing.T) {
 		if got := Receive(t, c, "seven"); got != 7 {
 			t.Errorf("received %d", got)
 		}
-		if got, want := failure(t, func(t testing.TB) { Receive(t, c, "eight") }), "waited 2m0s in vain for eight"; got != want {
+		if got, want := failure(t, func(t testing.TB) { Receive(t, c, "eight") }), "waited 10m0s in vain for eight"; got != want {
 			t.Errorf("%q, not %q", got, want)
 		}
 		close(c)
@@ -32,10 +32,10 @@ func TestTranscript(t *testing.T) {
 		vain := func(text string) string {
 			return failure(t, func(t testing.TB) { s.t = t; s.Expect(text) })
 		}
-		s = NewTranscript(t, time.Hour, "the guest")
+		s = NewTranscript(t, "the guest")
 		time.AfterFunc(time.Minute, func() { fmt.Fprint(s, "login: ") })
 		s.Expect("login")
-		if got, want := vain("login"), `the guest has no "login" within 1h0m0s: "login: "`; got != want {
+		if got, want := vain("login"), `the guest has no "login" within 10m0s: "login: "`; got != want {
 			t.Errorf("the same text twice: %q, not %q", got, want)
 		}
 		time.AfterFunc(time.Minute, s.End)
@@ -46,7 +46,7 @@ func TestTranscript(t *testing.T) {
 }
 
 func TestPipe(t *testing.T) {
-	w, s := Pipe(t, Patience, "the pipe")
+	w, s := Pipe(t, "the pipe")
 	for _, word := range strings.Fields("one two three") {
 		if _, err := io.WriteString(w, word); err != nil {
 			t.Fatal(err)

@@ -14,11 +14,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Patience is how long a test waits for what must happen. Emulated guests that share two CPUs
-// with other tests take ten times as long to start: a guest with ten disks takes 10 s alone and
-// more than 3 min beside nine others. Patience proves no bound: tests that do measure.
-const Patience = 10 * time.Minute
-
 // Launcher is a launcher that has said hello.
 type Launcher struct {
 	*control.Client
@@ -60,7 +55,7 @@ func Accept(t testing.TB, listener *net.UnixListener) *Launcher {
 // Take takes the next launcher that connects. The function reported gets each state, and an
 // error for each other event, except reports of the guest's agent.
 func Take(listener *net.UnixListener, reported func(control.StateReport, error)) (*Launcher, error) {
-	listener.SetDeadline(time.Now().Add(Patience))
+	listener.SetDeadline(time.Now().Add(testkit.Patience))
 	conn, err := listener.AcceptUnix()
 	if err != nil {
 		return nil, fmt.Errorf("wait for a launcher: %w", err)
@@ -90,7 +85,7 @@ func Take(listener *net.UnixListener, reported func(control.StateReport, error))
 	case err = <-hello:
 	case <-l.Done():
 		err = l.Err()
-	case <-time.After(Patience):
+	case <-time.After(testkit.Patience):
 		err = errors.New("it does not come")
 	}
 	if err != nil {
@@ -119,13 +114,7 @@ func (l *Launcher) Close() {
 
 // Ask sends a command, and waits for the answer.
 func (l *Launcher) Ask(command string, arguments, result any, files ...control.File) error {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	return l.Call(ctx, command, arguments, result, files...)
-}
-
-// Receive waits for a channel's next value or its end, as long as a guest may take.
-func Receive[V any](t testing.TB, c <-chan V, what string) V {
-	t.Helper()
-	return testkit.ReceiveWithin(t, Patience, c, what)
 }

@@ -19,7 +19,7 @@ import (
 // launcher itself says there about what it left out.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
-	logged, warnings := testkit.NewTranscript(t, testkit.Patience, "the log"), testkit.NewTranscript(t, testkit.Patience, "the warnings")
+	logged, warnings := testkit.NewTranscript(t, "the log"), testkit.NewTranscript(t, "the warnings")
 	guest, s, _ := newPort(t, logged, slog.New(slog.NewJSONHandler(warnings, nil)))
 	begin := time.Now()
 	most := func() int { return LogBurst + int((time.Since(begin).Seconds()+1)*LogBytesPerSecond) }

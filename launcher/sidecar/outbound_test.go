@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 )
 
@@ -238,7 +239,7 @@ func sum(b []byte) uint16 {
 // awaitPacket waits for a packet with the text.
 func awaitPacket(t *testing.T, socket int, text string) {
 	t.Helper()
-	deadline, buffer := time.Now().Add(launchertest.Patience), make([]byte, 4096)
+	deadline, buffer := time.Now().Add(testkit.Patience), make([]byte, 4096)
 	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -21,7 +22,7 @@ import (
 )
 
 // patience bounds every wait for one thing.
-const patience = launchertest.Patience
+const patience = testkit.Patience
 
 // launched is virt-launcher as a process, as it is shipped, with the bench in
 // virt-handler's place.

@@ -66,7 +66,7 @@ func inGuest(t *testing.T, lines ...string) string {
 		"-kernel", filepath.Join(boot, "vmlinuz"), "-initrd", filepath.Join(boot, "initrd"), "-append", "console=ttyS0 quiet",
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	said := testkit.NewTranscript(t, launchertest.Patience, "the guest's serial port")
+	said := testkit.NewTranscript(t, "the guest's serial port")
 	cmd.Stdout, cmd.Stderr = said, said
 	keyboard, err := cmd.StdinPipe()
 	if err == nil {

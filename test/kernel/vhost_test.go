@@ -198,7 +198,7 @@ func start(t *testing.T, m *qemuargs.Machine, pod ns.NetNS, plan *netsetup.Plan)
 	}
 	runtime.LockOSThread() // QEMU ends with the thread that starts it
 	t.Cleanup(runtime.UnlockOSThread)
-	stderr, said := testkit.Pipe(t, launchertest.Patience, "QEMU's standard error")
+	stderr, said := testkit.Pipe(t, "QEMU's standard error")
 	q, err := process.StartQEMU(launchertest.Program(t, "qemu-system-x86_64"), m, false, files, stderr)
 	for _, f := range files {
 		f.Close() // QEMU has its own
@@ -206,10 +206,10 @@ func start(t *testing.T, m *qemuargs.Machine, pod ns.NetNS, plan *netsetup.Plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	serial := testkit.NewTranscript(t, launchertest.Patience, "the guest's serial port")
+	serial := testkit.NewTranscript(t, "the guest's serial port")
 	read := make(chan struct{})
 	go func() { defer close(read); io.Copy(serial, q.Serial) }()
-	client := qmp.New(q.QMP, qmp.Options{Logger: slog.New(slog.DiscardHandler), Timeout: launchertest.Patience})
+	client := qmp.New(q.QMP, qmp.Options{Logger: slog.New(slog.DiscardHandler), Timeout: testkit.Patience})
 	t.Cleanup(func() {
 		q.End()
 		q.Serial.Close()
@@ -255,11 +255,11 @@ func echo(t *testing.T, from ns.NetNS, address string) {
 	t.Helper()
 	var conn net.Conn
 	inside(t, from, func() (err error) {
-		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(netip.MustParseAddr(address), echoPort).String(), launchertest.Patience)
+		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(netip.MustParseAddr(address), echoPort).String(), testkit.Patience)
 		return err
 	})
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(launchertest.Patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	sent, got := make([]byte, carried), make([]byte, carried)

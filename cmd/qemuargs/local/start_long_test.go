@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
@@ -111,7 +112,7 @@ func timeLaunched(t *testing.T, v *vm, m *qemuargs.Machine) time.Duration {
 	if err := handler.call(ctx, control.CommandStart, request); err != nil {
 		t.Fatal(err)
 	}
-	for launchertest.Receive(t, handler.states, "the guest") != control.StateRunning {
+	for testkit.Receive(t, handler.states, "the guest") != control.StateRunning {
 	}
 	return time.Since(begin)
 }
@@ -135,7 +136,7 @@ func timeBare(t *testing.T, v *vm, m *qemuargs.Machine) time.Duration {
 		q.Serial.Close()
 		q.Agent.Close()
 	}()
-	q.QMP.SetDeadline(time.Now().Add(launchertest.Patience))
+	q.QMP.SetDeadline(time.Now().Add(testkit.Patience))
 	lines := bufio.NewReader(q.QMP)
 	for _, command := range []string{"", "qmp_capabilities", "cont"} {
 		if command != "" {
