@@ -59,6 +59,7 @@ test-all: test unit-race long libvirt-diff web-check e2e-long test-arm64 compat-
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart; guests in a guest, whose kernel has what this machine's may lack (half an hour or more)
 	cd tools && go test -tags long -timeout 5m ./chart
 	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
+	go test -race -tags long -timeout 20m ./apiserver/older ./apiserver/serving ./controllers/vm
 	go test -race -tags long -timeout 5m -run OverThreeTimes -v ./netsetup
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 	go test -tags long -timeout 10m -run Memory -v ./cmd/virt-importer

@@ -162,7 +162,11 @@ func (s *servings) letIn(from *Certificate) {
 }
 
 // TestRotatedCertificatesAreBelieved: over two months, whatever two virt-apis serve is believed.
-func TestRotatedCertificatesAreBelieved(t *testing.T) {
+func TestRotatedCertificatesAreBelieved(t *testing.T) { rotate(t, 2*time.Hour) }
+
+// rotate lets two virt-apis serve for two months, and looks at least once in each interval.
+func rotate(t *testing.T, interval time.Duration) {
+	t.Helper()
 	s := newServings(t, true)
 	one, two := s.add(), s.add()
 	issuers := map[string]bool{}
@@ -178,7 +182,7 @@ func TestRotatedCertificatesAreBelieved(t *testing.T) {
 		if wait <= 0 {
 			t.Fatalf("%s: the next look is in %s", s.clock.Now(), wait)
 		}
-		wait = min(wait, 30*time.Minute)
+		wait = min(wait, interval)
 		leaf := one.current.Load().Leaf
 		issuers[leaf.Issuer.CommonName] = true
 		if n := leaf.SerialNumber.String(); len(served) == 0 || served[len(served)-1] != n {

@@ -182,13 +182,13 @@ func TestEachEndpointNeedsItsOwnRight(t *testing.T) {
 				s.asked[0].ResourceAttributes.Subresource != e.Subresource || s.asked[0].ResourceAttributes.Verb != e.Verb() {
 				t.Errorf("%s: RBAC was asked %+v", path(e), s.asked)
 			}
-			s.asked = nil
-			if code, _ := s.ask(false, "ann", e.Method, path(e), ""); code != http.StatusUnauthorized || len(s.asked) > 0 {
-				t.Errorf("%s without the front proxy's certificate: %d", path(e), code)
-			}
-			if code, _ := s.ask(true, "bob", e.Method, path(e), ""); code != http.StatusForbidden {
-				t.Errorf("%s by another: %d", path(e), code)
-			}
+		}
+		s.asked = nil
+		if code, _ := s.ask(false, "ann", granted.Method, path(granted), ""); code != http.StatusUnauthorized || len(s.asked) > 0 {
+			t.Errorf("%s without the front proxy's certificate: %d", path(granted), code)
+		}
+		if code, _ := s.ask(true, "bob", granted.Method, path(granted), ""); code != http.StatusForbidden {
+			t.Errorf("%s by another: %d", path(granted), code)
 		}
 	}
 	s.asked = nil

@@ -175,8 +175,11 @@ func (w *world) passes(d time.Duration) {
 
 // TestRandomEventsEndAsTheRunStrategySays: whatever users, guests and the API server do, in the end there
 // is what the run strategy asks for, the status says so, and a VM can be deleted.
-func TestRandomEventsEndAsTheRunStrategySays(t *testing.T) {
-	for seed := range uint64(30) {
+func TestRandomEventsEndAsTheRunStrategySays(t *testing.T) { randomEvents(t, 10) }
+
+func randomEvents(t *testing.T, seeds uint64) {
+	t.Helper()
+	for seed := range seeds {
 		w := newWorld(t, seed)
 		for range 60 {
 			switch w.dice.IntN(4) {
