@@ -203,7 +203,8 @@ func TestClaimRefused(t *testing.T) {
 	if _, err := fillDisk(ctx, config); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for a peer does not end: %v", err)
 	}
-	// A pod that is not there, and one that is another's.
+	// A pod that is not there, and one that is another's. Both are tried again.
+	config.Remote.OpenPatience = 100 * time.Millisecond
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
