@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // TestNextRunRemovesLeftFolders: a folder that no process holds is removed by the next run, and others stay.
 func TestNextRunRemovesLeftFolders(t *testing.T) {
-	parent := t.TempDir()
-	kept := t.TempDir()
+	parent := testkit.ShortFolder(t)
+	kept := testkit.ShortFolder(t)
 	write(t, kept+"/disk.img", 10)
 	left := filepath.Join(parent, folderPrefix+"left")
 	write(t, left+"/overlay", 10)

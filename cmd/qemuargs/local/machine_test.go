@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
@@ -95,7 +96,7 @@ func readyVM(t *testing.T, dir, text string, o Options) *vm {
 
 // TestVMHasItsMachineOfTheCluster: a VM has the machine here that it has in a cluster, but for the network.
 func TestVMHasItsMachineOfTheCluster(t *testing.T) {
-	dir := t.TempDir()
+	dir := testkit.ShortFolder(t)
 	write(t, dir+"/root/disk/root.img", 1<<20)
 	write(t, dir+"/tools/isos/tools.iso", 1<<20)
 	write(t, dir+"/kernel/boot/vmlinuz", 512)
@@ -185,7 +186,7 @@ func inCluster(t *testing.T, v *vm, data string) *qemuargs.Machine {
 
 // TestDedicatedCPUsRunWithANote: no kubelet gives CPUs away here. The VM runs all the same, a note says so, and the guest has one NUMA node.
 func TestDedicatedCPUsRunWithANote(t *testing.T) {
-	dir := t.TempDir()
+	dir := testkit.ShortFolder(t)
 	write(t, dir+"/root/disk/root.img", 1<<20)
 	v := readyVM(t, dir, `
 apiVersion: kubevirt.io/v1
@@ -221,7 +222,7 @@ spec:
 func TestClusterNeedsAreNamedAtOnce(t *testing.T) {
 	text := strings.NewReplacer("metadata: {name: seed, namespace: team-a}", "metadata: {name: other}",
 		"emptyDisk: {capacity: 1Gi}", "hostDisk: {path: /x/disk.img, type: Disk}").Replace(everything)
-	v := readyVM(t, t.TempDir(), text, Options{VNC: UnixVNC, Volumes: map[string]string{"data": "x", "root": "y"}, Images: map[string]string{"none": "z"}})
+	v := readyVM(t, testkit.ShortFolder(t), text, Options{VNC: UnixVNC, Volumes: map[string]string{"data": "x", "root": "y"}, Images: map[string]string{"none": "z"}})
 	off := false
 	v.vmi.Spec.Domain.Devices.AutoattachGraphicsDevice = &off
 	err := v.check()
@@ -247,7 +248,7 @@ func TestClusterNeedsAreNamedAtOnce(t *testing.T) {
 
 // TestClaimFileMustBeRawAndThere: a claim's file is raw, and there.
 func TestClaimFileMustBeRawAndThere(t *testing.T) {
-	dir := t.TempDir()
+	dir := testkit.ShortFolder(t)
 	v := readyVM(t, dir, everything, Options{})
 	volume := v.vmi.Spec.Volumes[4]
 	good := write(t, dir+"/good", 4096)

@@ -11,6 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // outlived is a slot whose pod is on the line, on a clock that stands still.
@@ -26,7 +27,7 @@ type outlived struct {
 
 func newOutlived(t *testing.T) *outlived {
 	t.Helper()
-	o := &outlived{T: t, dir: t.TempDir(), clock: clocktesting.NewFakePassiveClock(time.Now()), pods: &nodetest.Kubelet{}}
+	o := &outlived{T: t, dir: testkit.ShortFolder(t), clock: clocktesting.NewFakePassiveClock(time.Now()), pods: &nodetest.Kubelet{}}
 	o.pods.Lists(nodetest.Holds("vm1", "a"), true)
 	o.open()
 	o.folder = nodetest.Folder(t, o.Slots, "vm1")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // lister is the kubelet's end of the PodResources API.
@@ -49,7 +50,7 @@ func TestKubeletMustListTheAsker(t *testing.T) {
 		{"another of that name", []*podresources.PodResources{{Namespace: "default", Name: own.Name}}, map[string][]types.NamespacedName{}, false},
 	}
 	for _, tt := range tests {
-		socket := filepath.Join(t.TempDir(), "s")
+		socket := filepath.Join(testkit.ShortFolder(t), "s")
 		listener, err := net.Listen("unix", socket)
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +73,7 @@ func TestKubeletMustListTheAsker(t *testing.T) {
 // TestOnlyPolicyStaticGivesCPUsAway: only with the policy static are there CPUs to give away.
 func TestOnlyPolicyStaticGivesCPUsAway(t *testing.T) {
 	for want, cpus := range map[bool][]int64{false: nil, true: {1, 2}} {
-		socket := filepath.Join(t.TempDir(), "s")
+		socket := filepath.Join(testkit.ShortFolder(t), "s")
 		listener, err := net.Listen("unix", socket)
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +98,7 @@ func TestCPUsAreThoseOfTheSlotsContainer(t *testing.T) {
 	container := func(resource, id string, cpus ...int64) *podresources.ContainerResources {
 		return &podresources.ContainerResources{CpuIds: cpus, Devices: []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id}}}}
 	}
-	socket := filepath.Join(t.TempDir(), "s")
+	socket := filepath.Join(testkit.ShortFolder(t), "s")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ func TestSlotIdentifies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pods := &nodetest.Kubelet{}
 			pods.Says(tt.held, tt.err)
-			s, arrivals := openSlots(t, t.TempDir(), pods)
+			s, arrivals := openSlots(t, testkit.ShortFolder(t), pods)
 			folder := nodetest.Folder(t, s, "vm1")
 			knock(t, folder)
 			got := arrived(t, arrivals)
@@ -136,7 +136,7 @@ func TestSlotIdentifies(t *testing.T) {
 
 // The kubelet is asked once: its later answers, right or wrong, change nothing.
 func TestSlotKeepsItsPod(t *testing.T) {
-	dir := t.TempDir()
+	dir := testkit.ShortFolder(t)
 	pods := nodetest.NewKubelet(nodetest.Holds("vm1", "a"))
 	s, arrivals := openSlots(t, dir, pods)
 	folder := nodetest.Folder(t, s, "vm1")
@@ -164,7 +164,7 @@ func TestSlotKeepsItsPod(t *testing.T) {
 }
 
 func TestSlotFolderIsNewEachTime(t *testing.T) {
-	dir := t.TempDir()
+	dir := testkit.ShortFolder(t)
 	s, _ := openSlots(t, dir, nodetest.NewKubelet(nil))
 	folder := nodetest.Folder(t, s, "vm1")
 	if filepath.Dir(folder) != dir {
@@ -282,7 +282,7 @@ func TestSlotsOfGonePodsAreCollected(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := testkit.ShortFolder(t)
 			pods := &nodetest.Kubelet{}
 			pods.Says(tt.held, tt.err)
 			s, _ := openSlots(t, dir, pods)
@@ -304,7 +304,7 @@ func TestSlotsOfGonePodsAreCollected(t *testing.T) {
 }
 
 func TestLongestFreeSlotIsPreferred(t *testing.T) {
-	s, _ := openSlots(t, t.TempDir(), nodetest.NewKubelet(nil))
+	s, _ := openSlots(t, testkit.ShortFolder(t), nodetest.NewKubelet(nil))
 	for _, device := range []string{"vm3", "vm1"} { // in this order both are freed below
 		nodetest.Folder(t, s, device)
 		s.slots[onlySlot(t, s)].Pod = nodetest.Pod("gone")
@@ -354,7 +354,7 @@ func TestOpenSlotsAfterCrash(t *testing.T) {
 	}
 	for name, crash := range tests {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := testkit.ShortFolder(t)
 			pods := nodetest.NewKubelet(nodetest.Holds("vm1", "a"))
 			before, _ := openSlots(t, dir, pods)
 			folder := nodetest.Folder(t, before, "vm1")
