@@ -81,7 +81,7 @@ func TestReaches(t *testing.T) {
 		{"/api/...", "", []string{"k8s.io/client-go/kubernetes", "sigs.k8s.io/controller-runtime/pkg/client"}},
 		{"/apiserver/...", "", slices.Concat(netlink, []string{module + "/launcher", module + "/netsetup", module + "/qemuargs"})},
 		// What stands in for others in tests is in no program.
-		{"/cmd/...", "", []string{module + "/controllers/node/nodetest", module + "/launcher/control/controltest", module + "/launcher/launchertest", module + "/launcher/process/processtest", module + "/internal/authority/authoritytest", module + "/internal/cputime", module + "/internal/importer/webtest", module + "/internal/golden", "testing"}},
+		{"/cmd/...", "", []string{module + "/controllers/node/nodetest", module + "/launcher/control/controltest", module + "/launcher/launchertest", module + "/launcher/process/processtest", module + "/internal/authority/authoritytest", module + "/internal/cputime", module + "/internal/importer/webtest", module + "/internal/golden", module + "/internal/testkit", "testing"}},
 	}
 	all := packages(t)
 	for _, rule := range rules {
