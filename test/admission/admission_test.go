@@ -54,8 +54,7 @@ func causes(err error) []string {
 	return paths
 }
 
-// TestAdmission is one test, for one API server: starting it takes longer than
-// all the rest.
+// TestAdmission is one test, for one virt-api: its CA and the cluster's configuration change meanwhile.
 func TestAdmission(t *testing.T) {
 	s := newTestServer(t)
 	// What passes of virt-api's time must lie in the API server's past.
