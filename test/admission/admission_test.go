@@ -82,8 +82,12 @@ func TestAdmission(t *testing.T) {
 	t.Run("evictions", s.evictions)
 	t.Run("newer schema", s.newerSchema)
 	t.Run("applied again", s.appliedAgain)
+	t.Run("applied again by kubectl", s.appliedByKubectl)
+	t.Run("fields without effect", s.fieldsWithoutEffect)
+	t.Run("webhooks applied again", s.webhooksApplied)
 	t.Run("rotation", func(t *testing.T) { s.rotation(t, start) })
 	t.Run("bundle taken away", s.bundleTakenAway)
+	t.Run("another CA", s.anotherCA)
 	t.Run("down", func(t *testing.T) { s.down(t, stop) })
 }
 
