@@ -51,6 +51,7 @@ func TestOlderVersions(t *testing.T) {
 	t.Run("caller", s.olderCaller)
 	t.Run("kubectl", s.olderKubectl)
 	t.Run("same object", s.sameObject)
+	t.Run("discovery", s.discovery)
 	watch := s.olderWatch(t)
 	defer watch.Stop()
 	began := time.Now()
