@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -31,13 +33,17 @@ type plane struct {
 	importers *importers
 }
 
+var shared = apiserver.Shared{Install: apiserver.Installs("kubevirts")}
+
+// newPlane returns the namespace default of the package's API server: one test has all of it, as a Filler is for
+// all namespaces, and the kinds of DataVolumes come and go.
 func newPlane(t *testing.T) *plane {
 	t.Helper()
-	p := &plane{apiserver.NewPlane(t, []string{"dv", "pvc", "pods"}, v1.AddToScheme, cdi.AddToScheme), t, &importers{}}
-	p.Kubectl("apply", "--server-side", "-k", "../../config/datavolumes/objects")
-	p.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd/"+cdi.DataVolumeDefinition, "crd/"+cdi.DataSourceDefinition)
-	p.Kubectl("apply", "-f", "../../config/samples/kubevirt.yaml")
-	p.apply(`
+	server := shared.Server(t)
+	of := apiserver.NewPlane(server.In(t, "default"), []string{"dv", "pvc", "pods"}, v1.AddToScheme, cdi.AddToScheme)
+	p := &plane{of, t, &importers{}}
+	p.install(objects, "../../config/samples/kubevirt.yaml")
+	p.MustApply(`
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: late}
@@ -80,17 +86,25 @@ func (u *untilEnded) Start(ctx context.Context) error {
 	return u.filler.Start(ctx)
 }
 
-func (p *plane) apply(manifest string) {
+// objects are what config/datavolumes adds to config/default.
+const objects = "../../config/datavolumes/objects"
+
+// install applies the manifests of files and folders.
+func (p *plane) install(paths ...string) {
 	p.t.Helper()
-	if out, err := p.Try(manifest, "apply", "-f", "-"); err != nil {
-		p.t.Fatal(out, err)
+	all, err := apiserver.Read(paths...)
+	if err == nil {
+		err = p.Server.Apply(p.t.Context(), all...)
+	}
+	if err != nil {
+		p.t.Fatal(err)
 	}
 }
 
 // volume makes a DataVolume.
 func (p *plane) volume(name, spec string, annotations ...string) {
 	p.t.Helper()
-	p.apply(fmt.Sprintf("apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {name: %s, namespace: default, annotations: {%s}}\nspec: %s\n", name, strings.Join(annotations, ","), spec))
+	p.MustApply(fmt.Sprintf("apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {name: %s, namespace: default, annotations: {%s}}\nspec: %s\n", name, strings.Join(annotations, ","), spec))
 }
 
 func get[T client.Object](p *plane, name string, into T) T {
@@ -192,13 +206,31 @@ func TestDataVolumes(t *testing.T) {
 		"upload": upload, "asked": asked} {
 		t.Run(name, func(t *testing.T) {
 			of := *p
-			of.t = t
+			of.Plane, of.t = p.With(t), t
 			test(&of)
 		})
 	}
 	restarted(p, end)
 	standsBack(p)
 	kept(p)
+}
+
+// create creates a DataVolume, with what else is in its metadata.
+func create(as client.Client, metadata, spec string, options ...client.CreateOption) error {
+	objects, err := apiserver.Parse(fmt.Sprintf("apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {%s}\nspec: %s\n", metadata, spec))
+	if err != nil {
+		return err
+	}
+	return as.Create(context.Background(), objects[0], append(options, client.FieldValidation(metav1.FieldValidationStrict))...)
+}
+
+// kill deletes a pod at once: no kubelet ends it.
+func (p *plane) kill(namespace, name string) {
+	p.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := p.Client.Delete(p.t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // life: from nothing to a filled disk.
@@ -213,7 +245,7 @@ func life(p *plane) {
 	p.importers.say(podName("one"), importer.Progress{Done: 1, Total: 8})
 	pod := p.pod("one", corev1.PodRunning, running(), 0)
 	volume := p.is("one", cdi.ImportInProgress, "Pod is running")
-	p.Until(func() string { return p.Kubectl("get", "dv", "one") }, func(got string) bool { return strings.Contains(got, "12.50%") })
+	p.Until(func() string { return p.Row(&cdi.DataVolume{}, "one") }, func(got string) bool { return strings.Contains(got, "12.50%") })
 	if head := strings.Fields(p.Kubectl("get", "dv", "one")); strings.Join(head[:5], " ") != "NAME PHASE PROGRESS RESTARTS AGE" {
 		p.t.Errorf("the columns are %v", head)
 	}
@@ -225,12 +257,12 @@ func life(p *plane) {
 	p.pod("one", corev1.PodSucceeded, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}, 0)
 	volume = p.is("one", cdi.Succeeded, "100.0%")
 	p.gone("one")
-	p.Kubectl("wait", "--for=condition=Ready", "--timeout=10s", "dv/one")
+	p.Kubectl("wait", "--for=condition=Ready", "--timeout=60s", "dv/one")
 	if volume.Status.ClaimName != "one" || get(p, "one", &corev1.PersistentVolumeClaim{}).Annotations[cdi.PopulatedForAnnotation] != "one" {
 		p.t.Errorf("%+v", volume.Status)
 	}
 	p.Said("ImportScheduled", "ImportInProgress", "ImportSucceeded")
-	p.Kubectl("delete", "dv", "one")
+	p.Delete(&cdi.DataVolume{}, "one")
 }
 
 // failing: what the importer said last is in the condition, and restarts count up.
@@ -250,7 +282,7 @@ func failing(p *plane) {
 	if volume := get(p, "evicted", &cdi.DataVolume{}); volume.Status.RestartCount != 1 {
 		p.t.Errorf("%+v", volume.Status)
 	}
-	p.Kubectl("delete", "dv", "bad", "evicted")
+	p.Delete(&cdi.DataVolume{}, "bad", "evicted")
 }
 
 // deleted: a DataVolume that goes in the middle of its import is left alone. The garbage collector, which
@@ -261,10 +293,10 @@ func deleted(p *plane) {
 	p.importers.say(podName("gone"), importer.Progress{Done: 1, Total: 4})
 	pod := p.pod("gone", corev1.PodRunning, running(), 0)
 	p.is("gone", cdi.ImportInProgress, "25.00%")
-	p.Kubectl("delete", "dv", "gone")
+	p.Delete(&cdi.DataVolume{}, "gone")
 	p.Until(func() string { return fmt.Sprint(p.importers.open.Load()) }, func(got string) bool { return got == "0" })
-	p.Kubectl("delete", "pod", pod.Name, "--force", "--grace-period=0")
-	p.Kubectl("delete", "pvc", claim.Name, "--wait=false")
+	p.kill("default", pod.Name)
+	p.DeleteLater(&corev1.PersistentVolumeClaim{}, claim.Name)
 	time.Sleep(time.Second)
 	for name, object := range map[string]client.Object{pod.Name: &corev1.Pod{}, claim.Name: &corev1.PersistentVolumeClaim{}} {
 		err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, object)
@@ -286,13 +318,13 @@ func firstConsumer(p *plane) {
 	p.volume("early", late, cdi.ImmediateBindingAnnotation+`: ""`)
 	p.is("early", cdi.ImportScheduled, "PVC early Pending")
 	there(p, podName("early"), &corev1.Pod{})
-	p.Kubectl("delete", "dv", "early", "late")
+	p.Delete(&cdi.DataVolume{}, "early", "late")
 }
 
 // claims: a claim that is there is adopted, or left alone.
 func claims(p *plane) {
 	claim := func(name, metadata string) {
-		p.apply(fmt.Sprintf("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: %s, namespace: default, %s}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}\n", name, metadata))
+		p.MustApply(fmt.Sprintf("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: %s, namespace: default, %s}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}\n", name, metadata))
 	}
 	claim("mine", "annotations: {note: mine}")
 	before := get(p, "mine", &corev1.PersistentVolumeClaim{})
@@ -302,7 +334,7 @@ func claims(p *plane) {
 	if after := get(p, "mine", &corev1.PersistentVolumeClaim{}); after.ResourceVersion != before.ResourceVersion {
 		p.t.Error("a claim that may not be adopted was changed")
 	}
-	p.Kubectl("annotate", "dv", "mine", cdi.AdoptionAnnotation+"=true")
+	p.Patch(&cdi.DataVolume{}, "mine", `{"metadata":{"annotations":{"`+cdi.AdoptionAnnotation+`":"true"}}}`)
 	volume := p.is("mine", cdi.Succeeded, "")
 	if after := get(p, "mine", &corev1.PersistentVolumeClaim{}); !owns(volume, after) || after.UID != before.UID || after.Annotations["note"] != "mine" {
 		p.t.Errorf("%+v", after.ObjectMeta)
@@ -313,7 +345,7 @@ func claims(p *plane) {
 	claim("others", "ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: db, uid: u, controller: true}]")
 	p.volume("others", small, cdi.AdoptionAnnotation+`: "true"`)
 	p.is("others", cdi.Pending, "StatefulSet db")
-	p.Kubectl("delete", "dv", "mine", "restored", "others")
+	p.Delete(&cdi.DataVolume{}, "mine", "restored", "others")
 }
 
 // refused: the condition names the field, and the API server's refusals are passed on.
@@ -325,7 +357,7 @@ func refused(p *plane) {
 	p.volume("classless", `{source: {blank: {}}, priorityClassName: none, storage: {resources: {requests: {storage: 64Mi}}}}`)
 	p.bind("classless")
 	p.is("classless", cdi.PVCBound, reasonStartingPod)
-	p.Kubectl("delete", "dv", "sizeless", "modeless", "classless")
+	p.Delete(&cdi.DataVolume{}, "sizeless", "modeless", "classless")
 }
 
 // schemas: the API server names what it refuses.
@@ -346,16 +378,16 @@ func schemas(p *plane) {
 		"{source: {http: {url: 'http://x', insecureSkipVerify: true}}, " + storage + "}": "spec.source.http.insecureSkipVerify",
 		"{source: {blank: {}}, sourceRef: {kind: DataSource, name: x}, " + storage + "}": "source and sourceRef exclude each other",
 	} {
-		out, err := p.Try(fmt.Sprintf("apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {name: wrong, namespace: default}\nspec: %s\n", spec), "create", "-f", "-")
+		err := create(p.Client, "name: wrong, namespace: default", spec)
 		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), `"object": `, ""), strings.Split(want, ": ")[0]) {
-			p.t.Errorf("%s: %s %v, want %s", spec, out, err, want)
+			p.t.Errorf("%s: %v, want %s", spec, err, want)
 		}
 	}
 	p.volume("fixed", small)
-	if _, err := p.Try("", "patch", "dv", "fixed", "--type=merge", "--patch", `{"spec":{"preallocation":true}}`); err == nil || !strings.Contains(err.Error(), "spec cannot be changed") {
+	if err := p.Client.Patch(p.t.Context(), get(p, "fixed", &cdi.DataVolume{}), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"preallocation":true}}`))); err == nil || !strings.Contains(err.Error(), "spec cannot be changed") {
 		p.t.Errorf("a changed spec: %v", err)
 	}
-	p.Kubectl("delete", "dv", "fixed")
+	p.Delete(&cdi.DataVolume{}, "fixed")
 }
 
 // restarted: another virt-controller goes on where one ended.
@@ -368,7 +400,7 @@ func restarted(p *plane, end func()) {
 	p.golden()
 	p.middle("orphan")
 	end()
-	p.Kubectl("delete", "dv", "orphan")
+	p.Delete(&cdi.DataVolume{}, "orphan")
 	p.pod("through", corev1.PodSucceeded, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}, 0)
 	p.filler()
 	p.is("through", cdi.Succeeded, "100.0%")
@@ -381,9 +413,8 @@ func standsBack(p *plane) {
 	p.volume("waiting", small)
 	p.is("waiting", cdi.Pending, "")
 	p.middle("halfway")
-	p.apply(cdiObject)
-	p.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd/"+cdi.CDIDefinition)
-	p.apply("apiVersion: cdi.kubevirt.io/v1beta1\nkind: CDI\nmetadata: {name: cdi}\n")
+	p.MustApply(cdiObject)
+	p.MustApply("apiVersion: cdi.kubevirt.io/v1beta1\nkind: CDI\nmetadata: {name: cdi}\n")
 	p.condition(v1.ReasonCDIInstalled)
 	p.noSourcePods() // nobody would delete them any more
 	p.volume("theirs", small)
@@ -404,7 +435,7 @@ func standsBack(p *plane) {
 	p.condition(v1.ReasonDefinitionForeign)
 	p.Kubectl("label", "--overwrite", "crd", cdi.DataVolumeDefinition, cdi.ManagedByLabel+"="+cdi.ManagedByKubeqemu)
 	p.condition(v1.ReasonFillsDataVolumes)
-	p.Kubectl("delete", "dv", "waiting", "theirs", "through", "halfway")
+	p.Delete(&cdi.DataVolume{}, "waiting", "theirs", "through", "halfway")
 }
 
 // cdiObject is a stand-in of the kind of CDI's own object.
@@ -441,7 +472,7 @@ func kept(p *plane) {
 	if out := p.Kubectl("get", "validatingadmissionpolicies", "-o", "name"); strings.Contains(out, "kubevirt-data-volumes-kept") {
 		p.t.Errorf("left: %s", out)
 	}
-	p.Kubectl("apply", "--server-side", "-k", "../../config/datavolumes/objects")
+	p.install(objects)
 	p.Kubectl("annotate", "crd", cdi.DataVolumeDefinition, "kubeqemu.io/delete-all-disks=yes")
 	p.Kubectl("delete", "crd", cdi.DataVolumeDefinition)
 	p.condition(v1.ReasonDefinitionMissing)

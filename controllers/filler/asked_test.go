@@ -115,7 +115,7 @@ func TestFillingEndsWhenTheClaimIsAnothers(t *testing.T) {
 // asked: a claim that asks for an upload gets a DataVolume, which is filled and does not own the claim.
 func asked(p *plane) {
 	ctx := context.Background()
-	p.apply(`
+	p.MustApply(`
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: bare, namespace: default, annotations: {cdi.kubevirt.io/storage.upload.target: ""}}
@@ -128,9 +128,9 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: manual, resources: {reque
 	p.importers.say(podName("bare"), importer.Progress{})
 	p.is("bare", cdi.UploadReady, "Pod is running")
 	p.marked("bare", "Running true")
-	p.Kubectl("delete", "dv", "bare", "--wait=false") // it is made again, as the claim still asks
+	p.DeleteLater(&cdi.DataVolume{}, "bare") // it is made again, as the claim still asks
 	p.Until(func() string { return string(there(p, "bare", &cdi.DataVolume{}).UID) }, func(uid string) bool { return uid != string(v.UID) })
-	p.Kubectl("delete", "pod", podName("bare"), "--force") // no garbage collector runs here
+	p.kill("default", podName("bare")) // no garbage collector runs here
 	p.pod("bare", corev1.PodRunning, running(), 0)
 	p.is("bare", cdi.UploadReady, "Pod is running")
 	p.pod("bare", corev1.PodSucceeded, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}, 0)
@@ -139,10 +139,10 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: manual, resources: {reque
 	if claim = get(p, "bare", claim); metav1.GetControllerOfNoCopy(claim) != nil || claim.Annotations[cdi.PopulatedForAnnotation] != "bare" {
 		p.t.Errorf("%+v", claim.ObjectMeta)
 	}
-	p.Kubectl("delete", "dv", "bare")
+	p.Delete(&cdi.DataVolume{}, "bare")
 	time.Sleep(time.Second) // a filled claim asks no more
 	if err := p.Client.Get(ctx, client.ObjectKeyFromObject(claim), &cdi.DataVolume{}); !apierrors.IsNotFound(err) {
 		p.t.Errorf("the DataVolume of a filled claim: %v", err)
 	}
-	p.Kubectl("delete", "pvc", "bare", "--wait=false")
+	p.DeleteLater(&corev1.PersistentVolumeClaim{}, "bare")
 }

@@ -36,7 +36,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[2]s}]
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: %[3]s, name: "%[4]s"}
 `, namespace, user, kind, role)
 	}
-	p.apply(`
+	p.MustApply(`
 apiVersion: v1
 kind: Namespace
 metadata: {name: golden}
@@ -91,8 +91,11 @@ rules: [{apiGroups: [""], resources: [pods], verbs: [create]}]
 
 // tries says whether a user could make a DataVolume, with more of its metadata.
 func (p *plane) tries(user, name, spec string, metadata ...string) error {
-	_, err := p.Try(fmt.Sprintf("apiVersion: cdi.kubevirt.io/v1beta1\nkind: DataVolume\nmetadata: {%s}\nspec: %s\n", strings.Join(append(metadata, "name: "+name, "namespace: default"), ", "), spec), "create", "--dry-run=server", "--as="+user, "-f", "-")
-	return err
+	as, err := client.New(p.As(user), client.Options{Scheme: p.Client.Scheme(), Mapper: p.Client.RESTMapper()})
+	if err != nil {
+		return err
+	}
+	return create(as, strings.Join(append(metadata, "name: "+name, "namespace: default"), ", "), spec, client.DryRunAll)
 }
 
 // sourcePod waits until a DataVolume has a source pod, and writes its status, as a kubelet would.
@@ -135,7 +138,7 @@ func (p *plane) middle(name string) {
 	p.importers.say(podName(name), importer.Progress{Done: 1, Total: 4})
 	p.pod(name, corev1.PodRunning, running(), 0)
 	p.is(name, cdi.CloneInProgress, "Pod is running")
-	p.Until(func() string { return p.Kubectl("get", "dv", name) }, func(got string) bool { return strings.Contains(got, "25.00%") })
+	p.Until(func() string { return p.Row(&cdi.DataVolume{}, name) }, func(got string) bool { return strings.Contains(got, "25.00%") })
 }
 
 // copies: a claim of another namespace is copied by two pods, which are introduced to each other. While
@@ -148,7 +151,7 @@ func copies(p *plane) {
 		!slices.Contains(told, source.Name+` knows importer-copy#0 at ""`) {
 		p.t.Errorf("the pods were told %q", told)
 	}
-	p.apply("{apiVersion: v1, kind: Pod, metadata: {name: writer, namespace: golden}, spec: {containers: [{name: c, image: x}], volumes: [{name: v, persistentVolumeClaim: {claimName: debian}}]}}")
+	p.MustApply("{apiVersion: v1, kind: Pod, metadata: {name: writer, namespace: golden}, spec: {containers: [{name: c, image: x}], volumes: [{name: v, persistentVolumeClaim: {claimName: debian}}]}}")
 	p.is("copy", cdi.CloneScheduled, "Pod writer uses the source PVC golden/debian")
 	p.gone("copy")
 	p.noSourcePods()
@@ -156,7 +159,7 @@ func copies(p *plane) {
 	if volume := get(p, "copy", &cdi.DataVolume{}); volume.Status.Progress != cdi.ProgressUnknown {
 		p.t.Errorf("the copy begins anew at %s", volume.Status.Progress)
 	}
-	p.Kubectl("-n", "golden", "delete", "pod", "writer", "--force", "--grace-period=0")
+	p.kill("golden", "writer")
 	p.sourcePod("copy")
 	p.pod("copy", corev1.PodSucceeded, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}, 0)
 	p.is("copy", cdi.Succeeded, "Clone Complete")
@@ -164,9 +167,9 @@ func copies(p *plane) {
 	p.noSourcePods()
 	p.Said("CloneScheduled", "CloneInProgress", "CloneSucceeded")
 	p.middle("dropped")
-	p.Kubectl("delete", "dv", "dropped")
+	p.Delete(&cdi.DataVolume{}, "dropped")
 	p.noSourcePods()
-	p.Kubectl("delete", "dv", "copy")
+	p.Delete(&cdi.DataVolume{}, "copy")
 	copyRights(p)
 }
 
@@ -210,7 +213,7 @@ func copyRights(p *plane) {
 		}
 	}
 	// A tenant's DataSource lends nobody what another namespace has.
-	p.apply("{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataSource, metadata: {name: sly, namespace: default}, spec: {source: {pvc: {namespace: golden, name: debian}}}}")
+	p.MustApply("{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataSource, metadata: {name: sly, namespace: default}, spec: {source: {pvc: {namespace: golden, name: debian}}}}")
 	p.volume("sly", "{sourceRef: {kind: DataSource, name: sly}, storage: {}}")
 	p.is("sly", cdi.Pending, "leads to namespace golden")
 	p.volume("referred", "{sourceRef: {kind: DataSource, name: debian, namespace: golden}, storage: {}}")
@@ -218,16 +221,16 @@ func copyRights(p *plane) {
 		p.t.Errorf("the claim asks for %s", claim.Spec.Resources.Requests.Storage())
 	}
 	p.sourcePod("referred")
-	p.Kubectl("delete", "dv", "referred", "sly")
+	p.Delete(&cdi.DataVolume{}, "referred", "sly")
 	p.Kubectl("delete", "validatingadmissionpolicybinding", sourcesPolicy)
 	p.Until(func() string { return fmt.Sprint(p.tries("maynot", "disk", ofNamespace)) }, func(got string) bool { return got == "<nil>" })
 	p.volume("unasked", ofNamespace)
 	p.is("unasked", cdi.Pending, reasonErrNotAuthorized)
-	p.Kubectl("apply", "--server-side", "-k", "../../config/datavolumes/objects")
+	p.install(objects)
 	time.Sleep(3 * time.Second)
 	p.is("unasked", cdi.Pending, reasonErrNotAuthorized)
 	p.noSourcePods()
-	p.Kubectl("delete", "dv", "unasked")
+	p.Delete(&cdi.DataVolume{}, "unasked")
 }
 
 // importerPods: nobody but virt-controller makes importer pods, or changes whose they are and what runs
@@ -268,5 +271,5 @@ func importerPods(p *plane) {
 	if err := p.Client.Patch(p.t.Context(), changed, client.MergeFrom(made), client.DryRunAll); err != nil {
 		p.t.Errorf("other metadata: %v", err)
 	}
-	p.Kubectl("delete", "dv", "held")
+	p.Delete(&cdi.DataVolume{}, "held")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 )
 
-func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden.yaml") }
+func TestMain(m *testing.M) { golden.Main(shared.Tests(m), "testdata/*.golden.yaml") }
 
 var sources = map[string]string{
 	"blank":    blank,

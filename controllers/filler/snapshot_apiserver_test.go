@@ -33,17 +33,16 @@ spec:
 func snapshots(p *plane) {
 	p.volume("daily", `{source: {snapshot: {namespace: default, name: daily}}, storage: {storageClassName: snap}}`)
 	p.is("daily", cdi.Pending, "The cluster has no VolumeSnapshots")
-	p.apply(snapshotKinds())
-	p.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd/volumesnapshots.snapshot.storage.k8s.io", "crd/volumesnapshotcontents.snapshot.storage.k8s.io")
+	p.MustApply(snapshotKinds())
 	p.is("daily", cdi.Pending, "The source snapshot default/daily doesn't exist")
-	p.apply(`
+	p.MustApply(`
 {apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: snap}, provisioner: csi.example.com}
 ---
 {apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: daily, namespace: default}, spec: {source: {persistentVolumeClaimName: disk}}}
 `)
 	p.is("daily", cdi.Pending, "is not ready to use")
 	uid := p.Kubectl("get", "volumesnapshot", "daily", "-o", "jsonpath={.metadata.uid}")
-	p.apply(fmt.Sprintf(`
+	p.MustApply(fmt.Sprintf(`
 {apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotContent, metadata: {name: daily}, spec: {driver: csi.example.com, sourceVolumeMode: Block, volumeSnapshotRef: {namespace: default, name: daily, uid: %s}}}
 ---
 {apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshot, metadata: {name: daily, namespace: default}, status: {boundVolumeSnapshotContentName: daily, readyToUse: true, restoreSize: 64Mi}}
@@ -56,5 +55,5 @@ func snapshots(p *plane) {
 	p.bind("daily")
 	p.is("daily", cdi.Succeeded, "Clone Complete")
 	p.noSourcePods()
-	p.Kubectl("delete", "dv", "daily")
+	p.Delete(&cdi.DataVolume{}, "daily")
 }

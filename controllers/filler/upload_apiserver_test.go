@@ -6,6 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
@@ -34,7 +37,7 @@ func upload(p *plane) {
 	p.pod("sent", corev1.PodSucceeded, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}, 0)
 	p.is("sent", cdi.Succeeded, "100.0%")
 	p.marked("sent", "Succeeded false")
-	p.Kubectl("delete", "dv", "sent")
+	p.Delete(&cdi.DataVolume{}, "sent")
 }
 
 // marked waits until a claim says how far its pod is.
@@ -75,12 +78,17 @@ func (p *plane) policyOfMarks(claim *corev1.PersistentVolumeClaim) {
 func (p *plane) handsOver() {
 	p.t.Helper()
 	there := func() string {
-		return p.Kubectl("get", "apiservices", cdi.UploadService, "--ignore-not-found", "-o", "name")
+		service := &metav1.PartialObjectMetadata{}
+		service.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"})
+		if err := p.Client.Get(p.t.Context(), client.ObjectKey{Name: cdi.UploadService}, service); !apierrors.IsNotFound(err) {
+			return fmt.Sprintf("%s (%v)", service.Name, err)
+		}
+		return ""
 	}
 	gone := func(got string) bool { return got == "" }
 	p.Until(there, gone)
 	theirs := func(labels string) {
-		p.apply(`
+		p.MustApply(`
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
 metadata: {name: ` + cdi.UploadService + `, labels: {app.kubernetes.io/managed-by: cdi-operator` + labels + `}}

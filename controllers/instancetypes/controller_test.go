@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,12 @@ import (
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
+var shared = apiserver.Shared{Install: apiserver.Installs("kubevirts",
+	"virtualmachineinstancetypes", "virtualmachineclusterinstancetypes",
+	"virtualmachinepreferences", "virtualmachineclusterpreferences")}
+
+func TestMain(m *testing.M) { os.Exit(shared.Tests(m).Run()) }
+
 // plane is an API server, with virt-controller's rights and policies.
 type plane struct {
 	*apiserver.Plane
@@ -37,8 +44,7 @@ type plane struct {
 // enable writes what the KubeVirt object says.
 func (p *plane) enable(enabled string) {
 	p.t.Helper()
-	p.Kubectl("-n", "kubevirt", "patch", "kubevirt", "kubevirt", "--type=merge", "--patch",
-		`{"spec":{"configuration":{"commonInstancetypesDeployment":{"enabled":`+enabled+`}}}}`)
+	p.Patch(&v1.KubeVirt{}, "kubevirt", `{"spec":{"configuration":{"commonInstancetypesDeployment":{"enabled":`+enabled+`}}}}`)
 }
 
 // awaitCondition waits for the condition, as "status reason", and returns its message.
@@ -63,7 +69,20 @@ func (p *plane) awaitCondition(want string) (message string) {
 // ours are the names of the objects with virt-controller's label.
 func (p *plane) ours() []string {
 	p.t.Helper()
-	return strings.Fields(p.Kubectl("get", "vmcf,vmcp", "-l", managedBy+"=virt-controller", "-o", "name"))
+	var names []string
+	sizes, preferences := &v1beta1.VirtualMachineClusterInstancetypeList{}, &v1beta1.VirtualMachineClusterPreferenceList{}
+	for _, list := range []client.ObjectList{sizes, preferences} {
+		if err := p.Client.List(context.Background(), list, client.MatchingLabels{managedBy: v1.VirtController}); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	for _, o := range sizes.Items {
+		names = append(names, "instancetype "+o.Name)
+	}
+	for _, o := range preferences.Items {
+		names = append(names, "preference "+o.Name)
+	}
+	return names
 }
 
 func (p *plane) size(name string) *v1beta1.VirtualMachineClusterInstancetype {
@@ -75,9 +94,10 @@ func (p *plane) size(name string) *v1beta1.VirtualMachineClusterInstancetype {
 	return size
 }
 
-// TestInstallAndRemove is one test, for one API server: starting it takes longer than all the rest.
+// TestInstallAndRemove is one test: what it is about is in no namespace.
 func TestInstallAndRemove(t *testing.T) {
-	p := &plane{apiserver.NewPlane(t, []string{"kubevirts", "vmcf", "vmcp"}, v1.AddToScheme, v1beta1.AddToScheme), t}
+	space := shared.Server(t).In(t, v1.KubeVirtNamespace)
+	p := &plane{apiserver.NewPlane(space, []string{"kubevirts", "vmcf", "vmcp"}, v1.AddToScheme, v1beta1.AddToScheme), t}
 	t.Run("schema", p.schema)
 	wanted, _, err := installable()
 	if err != nil {
@@ -101,9 +121,9 @@ func TestInstallAndRemove(t *testing.T) {
 		t.Errorf("the condition says %q", message)
 	}
 	// A changed field is written back when the KubeVirt changes. An added label stays.
-	p.Kubectl("patch", "vmcf", "u1.micro", "--type=merge", "--patch", `{"metadata":{"labels":{"mine":"yes"}},"spec":{"cpu":{"guest":7}}}`)
-	p.Kubectl("delete", "vmcp", "alpine")
-	p.Kubectl("delete", "vmcf", "u1.nano")
+	p.Patch(&v1beta1.VirtualMachineClusterInstancetype{}, "u1.micro", `{"metadata":{"labels":{"mine":"yes"}},"spec":{"cpu":{"guest":7}}}`)
+	p.Delete(&v1beta1.VirtualMachineClusterPreference{}, "alpine")
+	p.Delete(&v1beta1.VirtualMachineClusterInstancetype{}, "u1.nano")
 	p.enable("true")
 	p.awaitCondition("True " + v1.ReasonInstancetypesDeployed)
 	if micro := p.size("u1.micro"); micro.Spec.CPU.Guest != 1 || micro.Labels["mine"] != "yes" || micro.Labels["instancetype.kubevirt.io/vendor"] != "kubevirt.io" {
@@ -118,7 +138,7 @@ func TestInstallAndRemove(t *testing.T) {
 	if err := p.Client.Create(t.Context(), copied); err != nil {
 		t.Fatal(err)
 	}
-	p.Kubectl("label", "vmcf", "u1.micro", managedBy+"-")
+	p.Patch(&v1beta1.VirtualMachineClusterInstancetype{}, "u1.micro", `{"metadata":{"labels":{"`+managedBy+`":null}}}`)
 	p.enable("false")
 	p.awaitCondition("False " + v1.ReasonInstancetypesRemoved)
 	if got := p.ours(); len(got) != 1 {

@@ -12,6 +12,7 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,17 +22,26 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	vmcontroller "github.com/kubeqemu/kubeqemu/controllers/vm"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
-// plane is an API server, and virt-controllers that follow pools and VirtualMachines.
+var shared = apiserver.Shared{
+	Install: apiserver.Installs("virtualmachinepools", "virtualmachines", "virtualmachineinstances", "kubevirts")}
+
+func TestMain(m *testing.M) { os.Exit(shared.Tests(m).Run()) }
+
+// plane is a namespace of an API server, and virt-controllers that follow its pools and VirtualMachines.
 type plane struct {
 	*apiserver.Plane
 	t *testing.T
 }
 
 func newPlane(t *testing.T) *plane {
-	return &plane{apiserver.NewPlane(t, []string{"vmpool", "vm", "vmi"}, v1.AddToScheme, v1beta1.AddToScheme), t}
+	t.Helper()
+	t.Parallel() // they wait for the same API server, and have a namespace each
+	kinds := []string{"vmpool", "vm", "vmi"}
+	return &plane{apiserver.NewPlane(shared.Server(t).Space(t), kinds, v1.AddToScheme, v1beta1.AddToScheme), t}
 }
 
 // control starts a virt-controller, and ends it with the test.
@@ -42,7 +52,7 @@ func (p *plane) control() {
 		return errors.Join(letGo(mgr), (&Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: events}).Setup(mgr),
 			(&vmcontroller.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: events, Jitter: func() float64 { return 0 },
 				Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil }}).Setup(mgr))
-	})
+	}, p.Namespace)
 }
 
 // letGo plays the part of the VMI controller that a VMI's deletion waits for: it lets go of a
@@ -63,7 +73,7 @@ func letGo(mgr ctrl.Manager) error {
 func (p *plane) vms() []v1.VirtualMachine {
 	p.t.Helper()
 	var list v1.VirtualMachineList
-	if err := p.Client.List(context.Background(), &list, client.InNamespace("default")); err != nil {
+	if err := p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace)); err != nil {
 		p.t.Fatal(err)
 	}
 	return list.Items
@@ -83,7 +93,7 @@ func (p *plane) run(name string) string {
 	p.t.Helper()
 	vmi := &v1.VirtualMachineInstance{}
 	p.Until(func() string {
-		if err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, vmi); err != nil {
+		if err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: name}, vmi); err != nil {
 			return err.Error()
 		}
 		if vmi.DeletionTimestamp != nil {
@@ -102,7 +112,41 @@ func (p *plane) run(name string) string {
 
 func (p *plane) patch(patch string) {
 	p.t.Helper()
-	p.Kubectl("patch", "vmpool", "tiny", "--type=merge", "--patch", patch)
+	p.Patch(&v1beta1.VirtualMachinePool{}, "tiny", patch)
+}
+
+func (p *plane) scale(replicas int) {
+	p.t.Helper()
+	p.patch(fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+}
+
+func (p *plane) shows(want string) {
+	p.t.Helper()
+	p.Shows(&v1beta1.VirtualMachinePool{}, "tiny", want)
+}
+
+// get reads an object of the namespace.
+func get[T client.Object](p *plane, name string, into T) T {
+	p.t.Helper()
+	if err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: name}, into); err != nil {
+		p.t.Fatal(err)
+	}
+	return into
+}
+
+// awaitCondition waits until a condition of the pool is true, and returns its message.
+func (p *plane) awaitCondition(kind v1.ReplicaConditionType) (message string) {
+	p.t.Helper()
+	testkit.Eventually(p.t, string(kind), func() error {
+		status := get(p, "tiny", &v1beta1.VirtualMachinePool{}).Status
+		c := status.Condition(kind)
+		if c == nil || c.Status != metav1.ConditionTrue {
+			return fmt.Errorf("it is %+v", c)
+		}
+		message = c.Message
+		return nil
+	})
+	return message
 }
 
 const sample = "../../config/samples/vmpool-tiny.yaml"
@@ -111,30 +155,31 @@ const sample = "../../config/samples/vmpool-tiny.yaml"
 func TestOnAPIServer(t *testing.T) {
 	p := newPlane(t)
 	// A name that is taken is nobody's to touch.
-	p.Kubectl("apply", "--server-side", "-f", "../../config/samples/vm-tiny.yaml")
-	taken := strings.Replace(p.Kubectl("get", "vm", "tiny", "-o", "jsonpath={.spec}"), "{", `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"tiny-1"},"spec":{`, 1) + "}"
-	if _, err := p.Try(taken, "apply", "--server-side", "-f", "-"); err != nil {
+	vm, err := os.ReadFile("../../config/samples/vm-tiny.yaml")
+	if err != nil {
 		t.Fatal(err)
 	}
+	p.MustApply(string(vm))
+	p.MustApply(strings.Replace(string(vm), "  name: tiny\n", "  name: tiny-1\n", 1))
 	p.control()
 	p.Kubectl("apply", "--server-side", "-f", sample)
-	p.Shows("2 2 0")
+	p.shows("2 2 0")
 	if out, err := p.Try("", "diff", "--server-side", "-f", sample); err != nil || out != "" {
 		t.Errorf("kubectl diff of what was applied: %v\n%s", err, out)
 	}
 	if got := p.names(); got != "tiny tiny-0 tiny-1 tiny-2" {
 		t.Errorf("VMs are %s", got)
 	}
-	if owner := p.Kubectl("get", "vm", "tiny-1", "-o", "jsonpath={.metadata.ownerReferences}{.metadata.labels}"); owner != "" {
-		t.Errorf("the VM whose name was taken has %s", owner)
+	if taken := get(p, "tiny-1", &v1.VirtualMachine{}); len(taken.OwnerReferences) > 0 || len(taken.Labels) > 0 {
+		t.Errorf("the VM whose name was taken has %+v", taken.ObjectMeta)
 	}
 	p.run("tiny-0")
 	p.run("tiny-2")
-	p.Shows("2 2 2")
+	p.shows("2 2 2")
 	p.updates()
 
 	// Holes are filled.
-	p.Kubectl("delete", "vm", "tiny-1", "tiny-0", "--wait=false")
+	p.DeleteLater(&v1.VirtualMachine{}, "tiny-1", "tiny-0")
 	p.Until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-2" })
 	p.Kubectl("scale", "vmpool", "tiny", "--replicas=3")
 	p.Until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-1 tiny-2" })
@@ -143,24 +188,23 @@ func TestOnAPIServer(t *testing.T) {
 	p.Until(p.names, func(s string) bool { return s == "tiny tiny-0" })
 
 	// A VM leaves the pool with its owner reference, and keeps its name.
-	p.Kubectl("patch", "vm", "tiny-0", "--type=json", "--patch", `[{"op":"remove","path":"/metadata/ownerReferences"}]`)
+	p.Patch(&v1.VirtualMachine{}, "tiny-0", `{"metadata":{"ownerReferences":null}}`)
 	p.Until(p.names, func(s string) bool { return s == "tiny tiny-0 tiny-1" })
-	p.Shows("1 1 0")
-	p.Kubectl("delete", "vm", "tiny-0")
+	p.shows("1 1 0")
+	p.Delete(&v1.VirtualMachine{}, "tiny-0")
 
 	// Paused, nothing happens, and it says so.
 	p.patch(`{"spec":{"paused":true}}`)
-	p.Kubectl("wait", "vmpool/tiny", "--for=condition=ReplicaPaused", "--timeout=20s")
-	p.Kubectl("scale", "vmpool", "tiny", "--replicas=0")
-	p.Shows("0 1 0")
+	p.awaitCondition(v1.ReplicaPaused)
+	p.scale(0)
+	p.shows("0 1 0")
 	p.patch(`{"spec":{"paused":false}}`)
-	p.Shows("0 0 0")
+	p.shows("0 0 0")
 	p.Said("SuccessfulCreate", "SuccessfulDelete", "SuccessfulUpdate", "SuccessfulRestart", "SuccessfulPaused", "SuccessfulResume")
 
 	// A template that fits no VM makes none.
 	p.patch(`{"spec":{"replicas":2,"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":"1k"}}}}}}}}`)
-	p.Kubectl("wait", "vmpool/tiny", "--for=condition=ReplicaFailure", "--timeout=20s")
-	message := p.Kubectl("get", "vmpool", "tiny", "-o", "jsonpath={.status.conditions[0].message}")
+	message := p.awaitCondition(v1.ReplicaFailure)
 	if !strings.Contains(message, "spec.virtualMachineTemplate.spec.template.spec.domain.memory.guest") || p.names() != "tiny" {
 		t.Errorf("VMs are %s; the condition says %q", p.names(), message)
 	}
@@ -170,19 +214,20 @@ func TestOnAPIServer(t *testing.T) {
 // none when the strategy is another.
 func (p *plane) updates() {
 	p.t.Helper()
-	uid := func(name string) string { return p.Kubectl("get", "vmi", name, "-o", "jsonpath={.metadata.uid}") }
+	uid := func(name string) types.UID { return get(p, name, &v1.VirtualMachineInstance{}).UID }
 	memory := func(name string) string {
-		return p.Kubectl("get", "vm", name, "-o", "jsonpath={.spec.template.spec.domain.memory.guest}")
+		return get(p, name, &v1.VirtualMachine{}).Spec.Template.Spec.Domain.Memory.Guest.String()
 	}
 	guest := func(size string) string {
 		return fmt.Sprintf(`{"spec":{"virtualMachineTemplate":{"spec":{"template":{"spec":{"domain":{"memory":{"guest":%q}}}}}}}}`, size)
 	}
-	uids := map[string]string{"tiny-0": uid("tiny-0"), "tiny-2": uid("tiny-2")}
+	uids := map[string]types.UID{"tiny-0": uid("tiny-0"), "tiny-2": uid("tiny-2")}
 	p.patch(guest("256Mi"))
 	var first, second string
 	changed := func(name string) bool {
-		got, err := p.Try("", "get", "vmi", name, "-o", "jsonpath={.metadata.uid}")
-		return err == nil && got != uids[name]
+		vmi := &v1.VirtualMachineInstance{}
+		err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: name}, vmi)
+		return err == nil && vmi.UID != uids[name]
 	}
 	p.Until(func() string {
 		for name := range uids {
@@ -193,7 +238,7 @@ func (p *plane) updates() {
 		return first
 	}, func(s string) bool { return s != "" })
 	second = map[string]string{"tiny-0": "tiny-2", "tiny-2": "tiny-0"}[first]
-	p.Shows("2 2 1")
+	p.shows("2 2 1")
 	time.Sleep(time.Second)
 	if changed(second) {
 		p.t.Errorf("%s was restarted while %s did not run", second, first)
@@ -201,22 +246,27 @@ func (p *plane) updates() {
 	p.run(first)
 	p.Until(func() string { return fmt.Sprint(changed(second)) }, func(s string) bool { return s == "true" })
 	p.run(second)
-	p.Shows("2 2 2")
+	p.shows("2 2 2")
 
 	// Opportunistic: the spec is there, the guest is not restarted.
 	p.patch(`{"spec":{"updateStrategy":{"opportunistic":{}}}}`)
 	before := uid(first)
 	p.patch(guest("512Mi"))
 	p.Until(func() string { return memory(first) + memory(second) }, func(s string) bool { return s == "512Mi512Mi" })
-	p.Kubectl("wait", "vm/"+first, "--for=condition=RestartRequired", "--timeout=20s")
+	p.Until(func() string {
+		if c := get(p, first, &v1.VirtualMachine{}).Status.Condition(v1.ConditionRestartRequired); c != nil {
+			return string(c.Status)
+		}
+		return ""
+	}, func(s string) bool { return s == "True" })
 	if uid(first) != before {
 		p.t.Errorf("%s was restarted", first)
 	}
 	// Unmanaged: it is left as it is.
-	p.Kubectl("patch", "vmpool", "tiny", "--type=json", "--patch", `[{"op":"replace","path":"/spec/updateStrategy","value":{"unmanaged":{}}}]`)
+	p.patch(`{"spec":{"updateStrategy":{"opportunistic":null,"unmanaged":{}}}}`)
 	p.patch(guest("128Mi"))
 	p.patch(`{"spec":{"paused":true}}`)
-	p.Kubectl("wait", "vmpool/tiny", "--for=condition=ReplicaPaused", "--timeout=20s")
+	p.awaitCondition(v1.ReplicaPaused)
 	p.patch(`{"spec":{"paused":false}}`)
 	if got := memory(first); got != "512Mi" {
 		p.t.Errorf("%s has %s", first, got)
@@ -227,7 +277,7 @@ func (p *plane) updates() {
 func (p *plane) scaleSubresource() {
 	p.t.Helper()
 	pool, got := &v1beta1.VirtualMachinePool{}, &autoscalingv1.Scale{}
-	pool.Namespace, pool.Name = "default", "tiny"
+	pool.Namespace, pool.Name = p.Namespace, "tiny"
 	if err := p.Client.SubResource("scale").Get(context.Background(), pool, got); err != nil {
 		p.t.Fatal(err)
 	}
@@ -247,11 +297,15 @@ func TestNeverTooMany(t *testing.T) {
 	made := p.Made(&v1.VirtualMachineList{})
 	p.control()
 	p.control()
-	p.Kubectl("apply", "--server-side", "-f", sample)
+	text, err := os.ReadFile(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.MustApply(string(text))
 	for _, n := range []int{20, 5, 15} {
-		p.Kubectl("scale", "vmpool", "tiny", fmt.Sprintf("--replicas=%d", n))
+		p.scale(n)
 		p.Until(func() string { return fmt.Sprint(len(p.vms())) }, func(s string) bool { return s == fmt.Sprint(n) })
-		p.Shows(fmt.Sprintf("%d %d 0", n, n))
+		p.shows(fmt.Sprintf("%d %d 0", n, n))
 	}
 	p.Until(func() string { return fmt.Sprint(made()) }, func(string) bool { return made() >= 30 })
 	if made := made(); made != 30 {
@@ -285,21 +339,21 @@ func TestSchema(t *testing.T) {
 			t.Errorf("%s: the sample has no %q", name, c.old)
 		}
 		want, word, _ := strings.Cut(c.want, ": Invalid value: ")
-		if _, err := p.Try(changed, "apply", "--server-side", "--dry-run=server", "-f", "-"); err == nil ||
+		if err := p.Apply(changed, client.DryRunAll); err == nil ||
 			!strings.Contains(err.Error(), strings.TrimPrefix(want, "spec")) || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v, want an error that names %s", name, err, c.want)
 		}
 	}
 	for _, good := range []string{"maxUnavailable: 20%", "scaleInStrategy: {proactive: {statePreservation: Offline, selectionPolicy: {sortPolicy: Oldest}}}",
 		"updateStrategy: {opportunistic: {}}", "nameGeneration: {appendIndexToSecretRefs: true, appendIndexToConfigMapRefs: true}"} {
-		if _, err := p.Try(strings.Replace(string(text), "maxUnavailable: 1", good, 1), "apply", "--server-side", "--dry-run=server", "-f", "-"); err != nil {
+		if err := p.Apply(strings.Replace(string(text), "maxUnavailable: 1", good, 1), client.DryRunAll); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
 	// What Go clients write into templates is kept, even where it is nonsense.
 	noise := strings.ReplaceAll(string(text), "          labels:\n", "          creationTimestamp: null\n          labels:\n")
 	noise = strings.Replace(noise, "    metadata:\n      labels:\n", "    metadata:\n      creationTimestamp: never\n      labels:\n", 1)
-	if _, err := p.Try(noise, "apply", "--server-side", "-f", "-"); err != nil {
+	if err := p.Apply(noise); err != nil {
 		t.Error(err)
 	}
 	if err := p.Client.List(context.Background(), &v1beta1.VirtualMachinePoolList{}); err != nil {

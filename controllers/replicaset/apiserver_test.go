@@ -11,12 +11,14 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
@@ -27,14 +29,20 @@ type later struct{ clock.RealClock }
 func (later) Now() time.Time                  { return time.Now().Add(time.Hour) }
 func (later) Since(t time.Time) time.Duration { return later{}.Now().Sub(t) }
 
-// plane is an API server, and virt-controllers that run the reconciler.
+var shared = apiserver.Shared{Install: apiserver.Installs("virtualmachineinstancereplicasets", "virtualmachineinstances")}
+
+func TestMain(m *testing.M) { os.Exit(shared.Tests(m).Run()) }
+
+// plane is a namespace of an API server, and virt-controllers that run the reconciler there.
 type plane struct {
 	*apiserver.Plane
 	t *testing.T
 }
 
 func newPlane(t *testing.T) *plane {
-	return &plane{apiserver.NewPlane(t, []string{"vmirs", "vmi"}, v1.AddToScheme), t}
+	t.Helper()
+	t.Parallel() // they wait for the same API server, and have a namespace each
+	return &plane{apiserver.NewPlane(shared.Server(t).Space(t), []string{"vmirs", "vmi"}, v1.AddToScheme), t}
 }
 
 // control starts a virt-controller, and ends it with the test.
@@ -42,13 +50,13 @@ func (p *plane) control() {
 	p.t.Helper()
 	p.Control(func(mgr ctrl.Manager) error {
 		return (&Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: later{}, Events: mgr.GetEventRecorder("virt-controller")}).Setup(mgr)
-	})
+	}, p.Namespace)
 }
 
 func (p *plane) vmis() []v1.VirtualMachineInstance {
 	p.t.Helper()
 	var list v1.VirtualMachineInstanceList
-	if err := p.Client.List(context.Background(), &list, client.InNamespace("default")); err != nil {
+	if err := p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace)); err != nil {
 		p.t.Fatal(err)
 	}
 	return list.Items
@@ -77,6 +85,45 @@ func (p *plane) become(vmi v1.VirtualMachineInstance, phase v1.VirtualMachineIns
 	}
 }
 
+func (p *plane) patch(patch string) {
+	p.t.Helper()
+	p.Patch(&v1.VirtualMachineInstanceReplicaSet{}, "tiny", patch)
+}
+
+func (p *plane) scale(replicas int) {
+	p.t.Helper()
+	p.patch(fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+}
+
+func (p *plane) shows(want string) {
+	p.t.Helper()
+	p.Shows(&v1.VirtualMachineInstanceReplicaSet{}, "tiny", want)
+}
+
+func (p *plane) get() *v1.VirtualMachineInstanceReplicaSet {
+	p.t.Helper()
+	rs := &v1.VirtualMachineInstanceReplicaSet{}
+	if err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: "tiny"}, rs); err != nil {
+		p.t.Fatal(err)
+	}
+	return rs
+}
+
+// awaitCondition waits until a condition of the ReplicaSet is true, and returns its message.
+func (p *plane) awaitCondition(kind v1.ReplicaConditionType) (message string) {
+	p.t.Helper()
+	testkit.Eventually(p.t, string(kind), func() error {
+		status := p.get().Status
+		c := status.Condition(kind)
+		if c == nil || c.Status != metav1.ConditionTrue {
+			return fmt.Errorf("it is %+v", c)
+		}
+		message = c.Message
+		return nil
+	})
+	return message
+}
+
 const sample = "../../config/samples/vmirs-tiny.yaml"
 
 // TestOnAPIServer follows the sample through kubectl, with virt-controller's rights.
@@ -84,7 +131,7 @@ func TestOnAPIServer(t *testing.T) {
 	p := newPlane(t)
 	p.control()
 	p.Kubectl("apply", "--server-side", "-f", sample)
-	p.Shows("3 3 0")
+	p.shows("3 3 0")
 	if out, err := p.Try("", "diff", "--server-side", "-f", sample); err != nil || out != "" {
 		t.Errorf("kubectl diff of what was applied: %v\n%s", err, out)
 	}
@@ -94,42 +141,41 @@ func TestOnAPIServer(t *testing.T) {
 		}
 		p.become(vmi, v1.Running)
 	}
-	p.Shows("3 3 3")
-	p.Kubectl("wait", "vmirs/tiny", "--for=jsonpath={.status.readyReplicas}=3", "--timeout=10s")
+	p.shows("3 3 3")
+	p.Kubectl("wait", "vmirs/tiny", "--for=jsonpath={.status.readyReplicas}=3", "--timeout=60s")
 
 	// Of too many, those go that are not ready.
 	running := p.names()
 	p.Kubectl("scale", "vmirs", "tiny", "--replicas=5")
-	p.Shows("5 5 3")
-	p.Kubectl("scale", "vmirs", "tiny", "--replicas=3")
-	p.Shows("3 3 3")
+	p.shows("5 5 3")
+	p.scale(3)
+	p.shows("3 3 3")
 	if got := p.names(); !slices.Equal(got, running) {
 		t.Errorf("VMIs are %v, want those that ran: %v", got, running)
 	}
 
 	// One that ends is replaced.
 	p.become(p.vmis()[0], v1.Failed)
-	p.Shows("3 3 2")
+	p.shows("3 3 2")
 	if slices.Contains(p.names(), running[0]) && len(p.names()) == 3 {
 		t.Errorf("VMIs are %v: the one that failed is among them", p.names())
 	}
 
 	// Paused, nothing happens, and it says so.
-	p.Kubectl("patch", "vmirs", "tiny", "--type=merge", "--patch", `{"spec":{"paused":true}}`)
-	p.Kubectl("wait", "vmirs/tiny", "--for=condition=ReplicaPaused", "--timeout=20s")
-	p.Kubectl("scale", "vmirs", "tiny", "--replicas=1")
-	p.Shows("1 3 2")
-	p.Kubectl("patch", "vmirs", "tiny", "--type=merge", "--patch", `{"spec":{"paused":false}}`)
-	p.Shows("1 1 1")
+	p.patch(`{"spec":{"paused":true}}`)
+	p.awaitCondition(v1.ReplicaPaused)
+	p.scale(1)
+	p.shows("1 3 2")
+	p.patch(`{"spec":{"paused":false}}`)
+	p.shows("1 1 1")
 	p.Said("SuccessfulCreate", "SuccessfulDelete", "SuccessfulPaused", "SuccessfulResumed")
 	p.scaleSubresource()
-	p.Kubectl("scale", "vmirs", "tiny", "--replicas=0")
-	p.Shows("0 0 0")
+	p.scale(0)
+	p.shows("0 0 0")
 
 	// A template that fits no VMI makes none.
-	p.Kubectl("patch", "vmirs", "tiny", "--type=merge", "--patch", `{"spec":{"replicas":2,"template":{"spec":{"domain":{"memory":{"guest":"1k"}}}}}}`)
-	p.Kubectl("wait", "vmirs/tiny", "--for=condition=ReplicaFailure", "--timeout=20s")
-	message := p.Kubectl("get", "vmirs", "tiny", "-o", "jsonpath={.status.conditions[0].message}")
+	p.patch(`{"spec":{"replicas":2,"template":{"spec":{"domain":{"memory":{"guest":"1k"}}}}}}`)
+	message := p.awaitCondition(v1.ReplicaFailure)
 	if !strings.Contains(message, "spec.template.spec.domain.memory.guest") || len(p.names()) != 0 {
 		t.Errorf("%d VMIs; the condition says %q", len(p.names()), message)
 	}
@@ -140,7 +186,7 @@ func TestOnAPIServer(t *testing.T) {
 func (p *plane) scaleSubresource() {
 	p.t.Helper()
 	rs, got := &v1.VirtualMachineInstanceReplicaSet{}, &autoscalingv1.Scale{}
-	rs.Namespace, rs.Name = "default", "tiny"
+	rs.Namespace, rs.Name = p.Namespace, "tiny"
 	if err := p.Client.SubResource("scale").Get(context.Background(), rs, got); err != nil {
 		p.t.Fatal(err)
 	}
@@ -151,7 +197,7 @@ func (p *plane) scaleSubresource() {
 	if err := p.Client.SubResource("scale").Update(context.Background(), rs, client.WithSubResourceBody(got)); err != nil {
 		p.t.Fatal(err)
 	}
-	p.Shows("2 2 1")
+	p.shows("2 2 1")
 }
 
 // adoption: a ReplicaSet takes over a VMI that nobody controls.
@@ -166,13 +212,13 @@ func (p *plane) adoption() {
 		p.t.Fatal(err)
 	}
 	vmi := instance(rs, "foundling")
-	vmi.Namespace, vmi.OwnerReferences = "default", nil
+	vmi.Namespace, vmi.OwnerReferences = p.Namespace, nil
 	if err := p.Client.Create(context.Background(), vmi); err != nil {
 		p.t.Fatal(err)
 	}
-	p.Kubectl("scale", "vmirs", "tiny", "--replicas=1")
-	p.Kubectl("apply", "--server-side", "--force-conflicts", "-f", sample)
-	p.Shows("3 3 0")
+	p.scale(1)
+	p.MustApply(string(text), client.ForceOwnership)
+	p.shows("3 3 0")
 	if got := p.names(); len(got) != 3 || !slices.Contains(got, "foundling") {
 		p.t.Errorf("VMIs are %v, want 3 with the foundling among them", got)
 	}
@@ -185,10 +231,14 @@ func TestNeverTooMany(t *testing.T) {
 	made := p.Made(&v1.VirtualMachineInstanceList{})
 	p.control()
 	p.control()
-	p.Kubectl("apply", "--server-side", "-f", sample)
+	text, err := os.ReadFile(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.MustApply(string(text))
 	for _, n := range []int{40, 5, 25} {
-		p.Kubectl("scale", "vmirs", "tiny", fmt.Sprintf("--replicas=%d", n))
-		p.Shows(fmt.Sprintf("%d %d 0", n, n))
+		p.scale(n)
+		p.shows(fmt.Sprintf("%d %d 0", n, n))
 	}
 	p.Until(func() string { return fmt.Sprint(made()) }, func(string) bool { return made() >= 60 })
 	if made := made(); made != 60 {
@@ -213,19 +263,24 @@ func TestSchema(t *testing.T) {
 		if changed == string(text) {
 			t.Errorf("the sample has no %q", old)
 		}
-		if _, err := p.Try(changed, "apply", "--server-side", "--dry-run=server", "-f", "-"); err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(c.want, "spec")) {
+		if err := p.Apply(changed, client.DryRunAll); err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(c.want, "spec")) {
 			t.Errorf("%q instead of %q: %v, want an error that names %s", c.new, old, err, c.want)
 		}
 	}
 	// What Go clients write into templates, and KubeVirt ignores, is kept, even where it is nonsense.
 	noise := strings.Replace(string(text), "      labels:\n        app: tiny\n", "      creationTimestamp: never\n      generateName: box-\n      labels:\n        app: tiny\n", 1)
-	if _, err := p.Try(noise, "apply", "--server-side", "-f", "-"); err != nil {
+	if err := p.Apply(noise); err != nil {
 		t.Error(err)
 	}
 	if err := p.Client.List(context.Background(), &v1.VirtualMachineInstanceReplicaSetList{}); err != nil {
 		t.Errorf("one ReplicaSet keeps all from being listed: %v", err)
 	}
-	if got := p.Kubectl("get", "vmirs", "tiny", "-o", "jsonpath={.spec.template.metadata.generateName}"); got != "box-" {
+	kept := &unstructured.Unstructured{}
+	kept.SetGroupVersionKind(v1.GroupVersion.WithKind("VirtualMachineInstanceReplicaSet"))
+	if err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: "tiny"}, kept); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ := unstructured.NestedString(kept.Object, "spec", "template", "metadata", "generateName"); got != "box-" {
 		t.Errorf("the template's generateName is %q", got)
 	}
 	if out := p.Kubectl("explain", "vmirs.spec.replicas"); !strings.Contains(out, "Default: 1") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -32,8 +33,16 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/internal/listing"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
+
+var servers = apiserver.Shared{Install: apiserver.Installs(
+	"kubevirts", "virtualmachines", "virtualmachineinstances", "virtualmachineinstancepresets",
+	"virtualmachineinstancetypes", "virtualmachineclusterinstancetypes",
+	"virtualmachinepreferences", "virtualmachineclusterpreferences")}
+
+func TestMain(m *testing.M) { os.Exit(servers.Tests(m).Run()) }
 
 // shared is a reconciler that runs against a real API server. There is no
 // kubelet: the tests say what becomes of VMIs.
@@ -54,12 +63,10 @@ func newScheme(t *testing.T) *runtime.Scheme {
 
 func startServer(t *testing.T) *shared {
 	t.Helper()
-	plane := apiserver.Start(t)
-	plane.Kubectl("apply", "--server-side", "-k", "../../config/crd")
-	plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
+	plane := servers.Server(t)
 	s := &shared{plane: plane, clock: clocktesting.NewFakePassiveClock(time.Now())}
 	mgr, err := ctrl.NewManager(plane.Config, ctrl.Options{Scheme: newScheme(t), Metrics: server.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // two tests have a manager each
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // -count=2 makes two
 		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&v1.VirtualMachine{}: {Transform: Trim}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -162,13 +169,7 @@ func (s subject) vm() *v1.VirtualMachine {
 // until waits for something that comes by itself.
 func until(t *testing.T, ask func() error) {
 	t.Helper()
-	var err error
-	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = ask(); err == nil {
-			return
-		}
-	}
-	t.Fatal(err)
+	testkit.Eventually(t, "the controller", ask)
 }
 
 // is waits until the VM is said to be somewhere.

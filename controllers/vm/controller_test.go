@@ -19,23 +19,54 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
-// TestReconciler runs the controller against a real API server.
+// TestReconciler runs the controller against a real API server: first on a cluster without CDI, and then with a
+// stand-in of it.
 func TestReconciler(t *testing.T) {
 	s := startServer(t)
-	for name, test := range map[string]func(subject){
+	early := s.subject(t)
+	early.withDisks("runStrategy: Always", "source: {blank: {}}")
+	s.run(t, "without CDI", map[string]func(subject){
 		"life": life, "restart": restart, "manual": manual, "rerun on failure": rerunOnFailure, "once": once, "halted": halted,
 		"back-off": backsOff, "taken": taken, "orphan": orphan, "applied twice": appliedTwice, "refused": refused, "accepted": accepted,
 		"restart required": restartRequired, "placement": placed, "placement stays": unplaced, "links": linked, "invalid": invalid, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
 		"instancetype": sized, "conflict": conflicting, "inferred": inferred, "inferred without CDI": inferredWithoutCDI, "template's metadata": followed,
 		"preset": preset, "many presets": manyPresets, "large presets": largePresets, "preset's schema": presetSchema,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(s.subject(t))
-		})
+	})
+	if c := early.awaitCondition(v1.ConditionFailure, v1.ReasonFailedDataVolumeCreate); !strings.Contains(c.Message, "CDI is not installed") {
+		t.Errorf("condition %+v", c)
 	}
+	early.is(v1.VirtualMachineStatusStopped)
+	early.none()
+	cdi, err := apiserver.Parse(apiserver.CDI)
+	if err == nil {
+		err = s.plane.Apply(t.Context(), cdi...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	early.look()
+	early.is(v1.VirtualMachineStatusProvisioning)
+	s.run(t, "with CDI", map[string]func(subject){
+		"filled": filled, "halted": filledHalted, "put off": putOff, "taken": takenDisk, "clone": cloned, "DataSource": fromDataSource,
+	})
+	if _, err := s.plane.Try(apiserver.CDI, "delete", "-f", "-"); err != nil { // for -count
+		t.Error(err)
+	}
+}
+
+// run runs tests beside each other, and returns when all have ended.
+func (s *shared) run(t *testing.T, name string, tests map[string]func(subject)) {
+	t.Run(name, func(t *testing.T) {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(s.subject(t))
+			})
+		}
+	})
 }
 
 func life(s subject) {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -32,7 +30,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
-	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
 // TestSurvey: which DataVolumes are to be made, and what is said of the others.
@@ -352,34 +349,6 @@ func TestPostpone(t *testing.T) {
 				t.Errorf("after %s: %+v, want %s", waited, p, least)
 			}
 		}
-	}
-}
-
-// TestDataVolumes runs the controller against a real API server, and a stand-in of CDI.
-func TestDataVolumes(t *testing.T) {
-	s := startServer(t)
-	early := s.subject(t)
-	early.withDisks("runStrategy: Always", "source: {blank: {}}")
-	if c := early.awaitCondition(v1.ConditionFailure, v1.ReasonFailedDataVolumeCreate); !strings.Contains(c.Message, "CDI is not installed") {
-		t.Errorf("condition %+v", c)
-	}
-	early.is(v1.VirtualMachineStatusStopped)
-	early.none()
-	file := filepath.Join(t.TempDir(), "cdi.yaml")
-	if err := os.WriteFile(file, []byte(apiserver.CDI), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.plane.Kubectl("apply", "-f", file)
-	s.plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "-f", file)
-	early.look()
-	early.is(v1.VirtualMachineStatusProvisioning)
-	for name, test := range map[string]func(subject){
-		"filled": filled, "halted": filledHalted, "put off": putOff, "taken": takenDisk, "clone": cloned, "DataSource": fromDataSource,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(s.subject(t))
-		})
 	}
 }
 

@@ -54,8 +54,7 @@ func causes(err error) []string {
 	return paths
 }
 
-// TestAdmission is one test, for one API server: starting it takes longer than
-// all the rest.
+// TestAdmission is one test, for one virt-api: its CA and the cluster's configuration change meanwhile.
 func TestAdmission(t *testing.T) {
 	s := newTestServer(t)
 	// What passes of virt-api's time must lie in the API server's past.
@@ -83,8 +82,12 @@ func TestAdmission(t *testing.T) {
 	t.Run("evictions", s.evictions)
 	t.Run("newer schema", s.newerSchema)
 	t.Run("applied again", s.appliedAgain)
+	t.Run("applied again by kubectl", s.appliedByKubectl)
+	t.Run("fields without effect", s.fieldsWithoutEffect)
+	t.Run("webhooks applied again", s.webhooksApplied)
 	t.Run("rotation", func(t *testing.T) { s.rotation(t, start) })
 	t.Run("bundle taken away", s.bundleTakenAway)
+	t.Run("another CA", s.anotherCA)
 	t.Run("down", func(t *testing.T) { s.down(t, stop) })
 }
 

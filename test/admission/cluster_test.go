@@ -2,7 +2,6 @@
 package admission
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/ecdsa"
@@ -19,19 +18,20 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,25 +41,35 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers/callerstest"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	testserver "github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
 const (
 	controllerAccount = "system:serviceaccount:kubevirt:virt-controller"
 	handlerAccount    = "system:serviceaccount:kubevirt:virt-handler"
-	timeout           = 60 * time.Second
 )
 
-// testServer is a real API server with what config/api installs, and virt-api's
-// server beside it on the loopback.
+// shared is a real API server with what config/default installs, but for the components. Its webhooks ask at the
+// port.
+var (
+	shared = testserver.Shared{Arguments: frontProxy, Install: install}
+	port   int
+)
+
+func TestMain(m *testing.M) { os.Exit(shared.Tests(m).Run()) }
+
+// testServer is the API server in the hands of one test, and virt-api's server beside it on the loopback. The tests
+// come one after the other: each has its own virt-api, and the cluster's configuration.
 type testServer struct {
 	t      *testing.T
 	config *rest.Config
 	scheme *runtime.Scheme
 	admin  client.Client
+	mapper meta.RESTMapper
 	port   int
 	clock  *clocktesting.FakePassiveClock
-	plane  *testserver.Server
+	plane  *testserver.Space
 	// wrap is what users' requests go through; nil for nothing.
 	wrap func(http.RoundTripper) http.RoundTripper
 	// uploads: virt-api takes uploaded images.
@@ -68,36 +78,71 @@ type testServer struct {
 
 func newTestServer(t *testing.T) *testServer {
 	t.Helper()
-	plane := testserver.Start(t, frontProxy(t)...)
-	plane.Kubectl("apply", "--server-side", "-k", "../../config/crd")
-	plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
-	plane.Kubectl("create", "serviceaccount", "default") // kube-controller-manager's work
-	s := &testServer{t: t, plane: plane, config: plane.Config, scheme: runtime.NewScheme(), clock: clocktesting.NewFakePassiveClock(time.Now())}
-	if err := errors.Join(corev1.AddToScheme(s.scheme), rbacv1.AddToScheme(s.scheme), admissionregistrationv1.AddToScheme(s.scheme), v1.AddToScheme(s.scheme)); err != nil {
+	plane := shared.Server(t).In(t, metav1.NamespaceDefault)
+	s := &testServer{t: t, plane: plane, config: plane.Config, scheme: runtime.NewScheme(), port: port,
+		clock: clocktesting.NewFakePassiveClock(time.Now())}
+	if err := errors.Join(scheme.AddToScheme(s.scheme), v1.AddToScheme(s.scheme)); err != nil {
 		t.Fatal(err)
 	}
 	s.admin = s.as("")
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.port = listener.Addr().(*net.TCPAddr).Port
-	listener.Close()
-	s.install()
+	s.mapper = s.admin.RESTMapper()
+	t.Cleanup(s.clear)
 	return s
 }
 
+// clear deletes what a test left in the namespaces, and virt-api's CA.
+func (s *testServer) clear() {
+	s.wrap = nil
+	s.admin = s.as("")
+	ctx, controller := context.Background(), s.as(controllerAccount)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1.KubeVirtNamespace, Name: serving.SecretName}}
+	if err := s.admin.Patch(ctx, secret, client.RawPatch(types.MergePatchType, []byte(`{"data":null}`))); err != nil {
+		s.t.Error(err)
+	}
+	for _, kind := range []schema.GroupVersionKind{
+		{Version: "v1", Kind: "Pod"}, {Version: "v1", Kind: "PersistentVolumeClaim"}, {Version: "v1", Kind: "Node"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+		v1.GroupVersion.WithKind("KubeVirt"), v1.GroupVersion.WithKind("VirtualMachine"), v1.GroupVersion.WithKind("VirtualMachineInstance"),
+		v1.GroupVersion.WithKind("VirtualMachineInstanceMigration"), v1.GroupVersion.WithKind("VirtualMachineInstancePreset"),
+		v1.GroupVersion.WithKind("VirtualMachineInstanceReplicaSet"), {Group: "pool.kubevirt.io", Version: "v1beta1", Kind: "VirtualMachinePool"},
+	} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind)
+		if err := s.admin.List(ctx, list); err != nil {
+			s.t.Error(err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			if strings.HasPrefix(o.Namespace, "kube-") || strings.HasPrefix(o.Name, "kubevirt-") {
+				continue // the API server's, and what was installed
+			}
+			o.SetGroupVersionKind(kind)
+			deleter := s.admin
+			if kind.Kind == "VirtualMachineInstanceMigration" {
+				deleter = controller // in post-copy too
+			}
+			err := deleter.Delete(ctx, o, client.GracePeriodSeconds(0))
+			if err == nil && len(o.Finalizers) > 0 {
+				err = s.admin.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+			}
+			if client.IgnoreNotFound(err) != nil {
+				s.t.Error(err)
+			}
+		}
+	}
+}
+
 // frontProxy returns the arguments of an API server that passes on requests.
-func frontProxy(t *testing.T) []string {
+func frontProxy(t *testing.T, folder string) []string {
 	t.Helper()
-	ca, folder := callerstest.NewCA(t), t.TempDir()
+	ca := callerstest.NewCA(t)
 	certificate, key := ca.Issue(&x509.Certificate{Subject: pkix.Name{CommonName: "front-proxy-client"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		NotBefore: time.Unix(0, 0), NotAfter: callerstest.Now})
 	private, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, cert, keyFile := filepath.Join(folder, "ca.crt"), filepath.Join(folder, "client.crt"), filepath.Join(folder, "client.key")
+	authority, cert, keyFile := filepath.Join(folder, "front-proxy-ca.crt"), filepath.Join(folder, "front-proxy.crt"), filepath.Join(folder, "front-proxy.key")
 	if err := errors.Join(os.WriteFile(authority, []byte(ca.Published("")["requestheader-client-ca-file"]), 0o600),
 		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}), 0o600),
 		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}), 0o600)); err != nil {
@@ -132,43 +177,57 @@ func (s *testServer) client(config *rest.Config) client.Client {
 	if user := config.Impersonate.UserName; s.wrap != nil && user != controllerAccount && user != handlerAccount {
 		config.Wrap(s.wrap)
 	}
-	c, err := client.New(config, client.Options{Scheme: s.scheme})
+	c, err := client.New(config, client.Options{Scheme: s.scheme, Mapper: s.mapper})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return c
 }
 
-// install applies what config/api has for the API server, with webhooks that it
-// reaches: there is no Service here.
-func (s *testServer) install() {
-	s.t.Helper()
-	if err := s.admin.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1.KubeVirtNamespace}}); err != nil {
-		s.t.Fatal(err)
+// install applies what config/default has, but for the components, with webhooks that the API server reaches: there
+// is no network of Services here.
+func install(server *testserver.Server) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
 	}
-	for _, file := range []string{"api/rbac.yaml", "api/webhooks.yaml", "older-versions/rbac.yaml", "api/vmi-update.yaml", "api/kubevirt-anywhere.yaml", "rbac/launcher-pods.yaml", "rbac/handler-own-node.yaml", "rbac/migrations.yaml", "rbac/controller-pod-condition.yaml", "rbac/controller-data-volumes.yaml", "rbac/controller-claims.yaml"} {
-		text, err := os.ReadFile(filepath.Join("../../config", file))
-		if err != nil {
-			s.t.Fatal(err)
+	port = listener.Addr().(*net.TCPAddr).Port
+	listener.Close()
+	objects, err := testserver.Read("../../config/default/namespace.yaml", "../../config/crd", "../../config/rbac",
+		"../../config/api/rbac.yaml", "../../config/api/vmi-update.yaml", "../../config/api/kubevirt-anywhere.yaml",
+		"../../config/older-versions/rbac.yaml", webhooks)
+	if err != nil {
+		return err
+	}
+	service, err := testserver.Parse(`
+apiVersion: v1
+kind: Service
+metadata: {name: virt-api, namespace: kubevirt}
+spec: {type: ExternalName, externalName: localhost}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: default}} # kube-controller-manager's work
+`)
+	if err != nil {
+		return err
+	}
+	return server.Apply(context.Background(), append(reached(objects), service...)...)
+}
+
+const webhooks = "../../config/api/webhooks.yaml"
+
+// reached makes the webhooks among objects ask at the port.
+func reached(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	for _, object := range objects {
+		hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
+		for _, hook := range hooks {
+			path, _, _ := unstructured.NestedString(hook.(map[string]any), "clientConfig", "service", "path")
+			hook.(map[string]any)["clientConfig"] = map[string]any{"url": fmt.Sprintf("https://localhost:%d%s", port, path)}
 		}
-		for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
-			object := &unstructured.Unstructured{}
-			if err := decoder.Decode(object); err != nil {
-				break // the end
-			}
-			hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
-			for _, hook := range hooks {
-				path, _, _ := unstructured.NestedString(hook.(map[string]any), "clientConfig", "service", "path")
-				hook.(map[string]any)["clientConfig"] = map[string]any{"url": fmt.Sprintf("https://localhost:%d%s", s.port, path)}
-			}
-			if len(hooks) > 0 {
-				object.Object["webhooks"] = hooks
-			}
-			if err := s.admin.Create(s.t.Context(), object); err != nil {
-				s.t.Fatalf("%s: %v", file, err)
-			}
+		if len(hooks) > 0 {
+			object.Object["webhooks"] = hooks
 		}
 	}
+	return objects
 }
 
 // serve runs virt-api, with its own rights, until stop is called. It is ready
@@ -225,17 +284,7 @@ func (s *testServer) configure(t *testing.T, config v1.KubeVirtConfiguration) {
 
 func (s *testServer) poll(what string, ask func() error) {
 	s.t.Helper()
-	deadline := time.Now().Add(timeout)
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	testkit.Eventually(s.t, what, ask)
 }
 
 const agedCA = "an aged CA"

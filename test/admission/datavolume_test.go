@@ -18,10 +18,7 @@ import (
 // dataVolumes: virt-controller makes a DataVolume for a VM only, and one that clones from another
 // namespace only if the service account may. The kinds are a stand-in of CDI's.
 func (s *testServer) dataVolumes(t *testing.T) {
-	if _, err := s.plane.Try(testserver.CDI, "apply", "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
-	s.plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd/datavolumes.cdi.kubevirt.io", "crd/datasources.cdi.kubevirt.io")
+	s.plane.MustApply(testserver.CDI, client.ForceOwnership)
 	for account, rules := range map[string][]rbacv1.PolicyRule{
 		"default": {{APIGroups: []string{"cdi.kubevirt.io"}, Resources: []string{"datavolumes/source"}, ResourceNames: []string{"open"}, Verbs: []string{"create"}}},
 		"runner":  {{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"create"}}},

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,9 +14,7 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -24,14 +23,15 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/older"
+	testserver "github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
 // TestOlderVersions runs the tests of the current versions at the older ones, and more. It is one
-// test because an API server takes long to start.
+// test, for one virt-api.
 func TestOlderVersions(t *testing.T) {
 	s := newTestServer(t)
-	s.installOlder(t)
 	stop := s.serve()
+	s.served(t, "../../config/api/apiservice.yaml", "../../config/older-versions/apiservices.yaml", "../../config/older-versions/flowschema.yaml")
 	s.plane.Kubectl("wait", "--for=condition=available", "--timeout=60s", "apiservice", "-l", "kubevirt.io=virt-api-aggregator")
 	var passed atomic.Int64
 	s.wrap = func(next http.RoundTripper) http.RoundTripper { return olderWire{t, next, &passed} }
@@ -51,6 +51,7 @@ func TestOlderVersions(t *testing.T) {
 	t.Run("caller", s.olderCaller)
 	t.Run("kubectl", s.olderKubectl)
 	t.Run("same object", s.sameObject)
+	t.Run("discovery", s.discovery)
 	watch := s.olderWatch(t)
 	defer watch.Stop()
 	began := time.Now()
@@ -62,30 +63,35 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// installOlder makes the API server pass on the older versions to virt-api on the loopback.
-func (s *testServer) installOlder(t *testing.T) {
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: v1.KubeVirtNamespace, Name: "virt-api"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}
-	if err := s.admin.Create(t.Context(), service); err != nil {
+// served installs the APIServices of a file with virt-api on the loopback, for the test.
+func (s *testServer) served(t *testing.T, files ...string) {
+	t.Helper()
+	objects, err := testserver.Read(files...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"apiservices", "flowschema"} {
-		text, err := os.ReadFile("../../config/older-versions/" + file + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, document := range strings.Split(string(text), "\n---\n") {
-			o := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
-				t.Fatal(err)
-			}
-			if file == "apiservices" {
-				_ = unstructured.SetNestedField(o.Object, int64(s.port), "spec", "service", "port")
-			}
-			if err := s.admin.Create(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
+	for _, o := range objects {
+		if o.GetKind() == "APIService" {
+			_ = unstructured.SetNestedField(o.Object, int64(s.port), "spec", "service", "port")
 		}
 	}
+	s.install(t, objects...)
+}
+
+// install applies objects that belong to no namespace, for the test.
+func (s *testServer) install(t *testing.T, objects ...*unstructured.Unstructured) {
+	t.Helper()
+	if err := s.plane.Server.Apply(t.Context(), objects...); err != nil {
+		t.Fatal(err)
+	}
+	admin := s.admin
+	t.Cleanup(func() {
+		for _, o := range objects {
+			if err := admin.Delete(context.Background(), o); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // olderWire makes a client that knows the current versions speak the older ones.
@@ -203,11 +209,11 @@ func (s *testServer) olderCaller(t *testing.T) {
 		"matchConditions":[{"name":"named","expression":"object.metadata.name == 'caller'"}],
 		"validations":[{"expression":"false","messageExpression":"request.userInfo.username + ' for ' + request.userInfo.extra['%s'][0] + ' of ' + request.userInfo.groups.join(' ')"}]}}`, older.CallerKey)
 	binding := `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"caller"},"spec":{"policyName":"caller","validationActions":["Deny"]}}`
-	for _, text := range []string{policy, binding} {
-		if _, err := s.plane.Try(text, "apply", "-f", "-"); err != nil {
-			t.Fatal(err)
-		}
+	objects, err := testserver.Parse(policy + "\n---\n" + binding)
+	if err != nil {
+		t.Fatal(err)
 	}
+	s.install(t, objects...)
 	want := older.Account + " for tenant of system:authenticated"
 	s.poll("the policy holds", func() error {
 		if err := s.tenant().Create(t.Context(), tiny("caller"), client.DryRunAll); err == nil || !strings.Contains(err.Error(), want) {
@@ -234,41 +240,58 @@ func (s *testServer) olderKubectl(t *testing.T) {
 		}
 	}
 	for _, v := range older.Versions() {
+		var kinds, names []string
+		text := ""
 		for kind, document := range samples {
 			if !strings.Contains(document, "apiVersion: "+v.Group+"/"+v.Current+"\n") || strings.HasSuffix(kind, "Preference") && v.Older == "v1alpha1" {
 				continue
 			}
-			name := strings.ToLower(kind) + "." + v.Older + "." + v.Group
-			text := strings.Replace(document, "apiVersion: "+v.Group+"/"+v.Current, "apiVersion: "+v.Group+"/"+v.Older, 1)
-			try := func(stdin string, args ...string) string {
-				out, err := s.plane.Try(stdin, args...)
-				if err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-				return out
-			}
-			try(text, "apply", "-f", "-")
-			want := "unchanged"
-			if kind == "VirtualMachineInstance" {
-				want = "configured" // a list that has got defaults is replaced, in the current version, too
-			}
-			if got := try(text, "apply", "-f", "-"); !strings.Contains(got, want) {
-				t.Errorf("%s, applied again: %s", name, got)
-			}
-			try(text, "apply", "--server-side", "--force-conflicts", "-f", "-")
-			try(text, "label", "-f", "-", "a=b")
-			if got := try("", "get", name, "-l", "a=b", "-o", "jsonpath={.items[*].apiVersion}"); got != v.Group+"/"+v.Older {
-				t.Errorf("%s: its version is %q", name, got)
-			}
-			if got := try("", "get", name); !strings.Contains(got, "NAME") {
-				t.Errorf("%s: no table: %s", name, got)
-			}
-			if strings.HasSuffix(kind, "ReplicaSet") || strings.HasSuffix(kind, "Pool") {
-				try(text, "scale", "-f", "-", "--replicas=3")
-			}
-			try(text, "delete", "--wait=false", "-f", "-")
+			kinds, names = append(kinds, kind), append(names, strings.ToLower(kind)+"."+v.Older+"."+v.Group)
+			text += "---\n" + strings.Replace(document, "apiVersion: "+v.Group+"/"+v.Current, "apiVersion: "+v.Group+"/"+v.Older, 1) + "\n"
+		}
+		s.olderKinds(t, v, kinds, names, text)
+	}
+}
+
+// olderKinds does with kubectl what users do with an object of each kind of an older version.
+func (s *testServer) olderKinds(t *testing.T, v older.Version, kinds, names []string, text string) {
+	try := func(stdin string, args ...string) string {
+		t.Helper()
+		out, err := s.plane.Try(stdin, args...)
+		if err != nil {
+			t.Errorf("%s: %v", names, err)
+		}
+		return out
+	}
+	try(text, "apply", "-f", "-")
+	again := try(text, "apply", "-f", "-")
+	for i, kind := range kinds {
+		want := "unchanged"
+		if kind == "VirtualMachineInstance" {
+			want = "configured" // a list that has got defaults is replaced, in the current version, too
+		}
+		if said := strings.ToLower(kind) + "." + v.Group + "/"; !slices.ContainsFunc(strings.Split(again, "\n"), func(line string) bool {
+			return strings.HasPrefix(line, said) && strings.HasSuffix(line, " "+want)
+		}) {
+			t.Errorf("%s, applied again: %s", names[i], again)
 		}
 	}
+	try(text, "apply", "--server-side", "--force-conflicts", "-f", "-")
+	try(text, "label", "-f", "-", "a=b")
+	for i, name := range names {
+		if got := try("", "get", name, "-l", "a=b", "-o", "jsonpath={.items[*].apiVersion}"); got != v.Group+"/"+v.Older {
+			t.Errorf("%s: its version is %q", names[i], got)
+		}
+	}
+	if got := try("", "get", strings.Join(names, ",")); strings.Count("\n"+got, "\nNAME ") != len(names) {
+		t.Errorf("%s: no table: %s", names, got)
+	}
+	for _, name := range names {
+		if resource, _, _ := strings.Cut(name, "."); strings.HasSuffix(resource, "replicaset") || strings.HasSuffix(resource, "pool") {
+			try("", "scale", name, "--all", "--replicas=3")
+		}
+	}
+	try(text, "delete", "--wait=false", "-f", "-")
 }
 
 // sameObject: one object is the same at both versions, but for apiVersion, and a field that is not

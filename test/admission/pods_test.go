@@ -91,8 +91,13 @@ func (s *testServer) launcherPods(t *testing.T) {
 	}
 
 	for name, change := range map[string]func(*corev1.Pod){
-		"a launcher":           func(*corev1.Pod) {},
-		"a slot":               func(p *corev1.Pod) { p.Labels, p.OwnerReferences = nil, nil },
+		"a launcher": func(*corev1.Pod) {},
+		"a slot":     func(p *corev1.Pod) { p.Labels, p.OwnerReferences = nil, nil },
+		"a slot for an init container": func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{*launcher.Spec.Containers[0].DeepCopy()}
+			p.Spec.InitContainers[0].Name = "first"
+			p.Spec.Containers, p.Labels, p.OwnerReferences = plain.Spec.Containers, nil, nil
+		},
 		"a launcher's label":   func(p *corev1.Pod) { p.Spec = plain.Spec; p.Labels = map[string]string{v1.AppLabel: "virt-launcher"} },
 		"a VMI's label":        func(p *corev1.Pod) { p.Spec = plain.Spec; delete(p.Labels, v1.AppLabel) },
 		"a pod that a VMI has": func(p *corev1.Pod) { p.Spec = plain.Spec; p.Labels = nil },
@@ -112,10 +117,13 @@ func (s *testServer) launcherPods(t *testing.T) {
 		made := launcher.DeepCopy()
 		made.Name, made.Spec.NodeName = "made", ""
 		change(made)
-		if err := tenant.Create(t.Context(), made, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "only virt-controller") {
-			t.Errorf("a tenant makes %s: %v", name, err)
+		for who, by := range map[string]client.Client{"a tenant": tenant, "an administrator": s.admin} {
+			if err := by.Create(t.Context(), made.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "only virt-controller") {
+				t.Errorf("%s makes %s: %v", who, name, err)
+			}
 		}
 	}
+	s.launcherLikePods(t, tenant, launcher)
 	// With --cascade=orphan the garbage collector takes the owner away; what the pod
 	// is stays held.
 	orphan := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"$patch":"delete","uid":"%s"}]}}`, of.UID)
@@ -129,6 +137,37 @@ func (s *testServer) launcherPods(t *testing.T) {
 	}
 	if err := tenant.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Errorf("a tenant deletes a launcher pod: %v", err)
+	}
+}
+
+// launcherLikePods: a tenant makes pods that are like launchers but for slot, labels and owner, and none of them becomes a
+// VMI's later.
+func (s *testServer) launcherLikePods(t *testing.T, tenant client.Client, launcher *corev1.Pod) {
+	const (
+		uid   = "5d307ca9-b3ef-428c-8861-06e72d69f223"
+		toVMI = `{"metadata":{"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"owner",` +
+			`"uid":"` + uid + `","controller":true}]}}`
+	)
+	for name, owners := range map[string][]metav1.OwnerReference{
+		"harmless": nil,
+		"foreign":  {{APIVersion: "foo.example/v1", Kind: "Foo", Name: "owner", UID: uid, Controller: ptr.To(true)}},
+	} {
+		pod := unowned(launcher)
+		pod.Name, pod.OwnerReferences = name, owners
+		c := &pod.Spec.Containers[0]
+		delete(c.Resources.Limits, vmi.SlotResource)
+		delete(c.Resources.Requests, vmi.SlotResource)
+		if err := tenant.Create(t.Context(), pod); err != nil {
+			t.Errorf("the %s pod: %v", name, err)
+			continue
+		}
+		err := tenant.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(toVMI)))
+		if err == nil || !strings.Contains(err.Error(), "only virt-controller makes pods") {
+			t.Errorf("a tenant makes the %s pod a VMI's: %v", name, err)
+		}
+		if err := tenant.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,10 +14,7 @@ import (
 // presets: a new VMI of a namespace with presets stays as it was applied, for virt-controller to
 // fill in. A preset is known to the VMI that is created right after it.
 func (s *testServer) presets(t *testing.T) {
-	const namespace = "presets"
-	if err := s.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-		t.Fatal(err)
-	}
+	namespace := s.plane.Space(t).Namespace
 	make := func(name string, edit func(*v1.VirtualMachineInstance)) (*v1.VirtualMachineInstance, error) {
 		vmi := tiny(name)
 		vmi.Namespace = namespace

@@ -3,9 +3,11 @@ package admission
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,18 +17,23 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
+	testserver "github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
 // TestUpload: an image goes from a client through virt-api, with virt-api's own rights, a real API server and a
@@ -41,6 +48,7 @@ func TestUpload(t *testing.T) {
 	if text := s.plane.Kubectl("get", "--raw", "/apis/upload.cdi.kubevirt.io/v1beta1"); !strings.Contains(text, "uploadtokenrequests") {
 		t.Errorf("the group has %s", text)
 	}
+	t.Run("rights", s.accountRights)
 	image := make([]byte, 20<<20)
 	rand.NewChaCha8([32]byte{1}).Read(image)
 	s.poll("the API server knows the editor", func() error { _, err := s.uploadToken(t, "editor", "disk"); return err })
@@ -104,23 +112,43 @@ func (s *testServer) virtctl(t *testing.T, image []byte, k *kubelet) {
 // editor and the viewer their roles.
 func (s *testServer) installUploads(kubelet int) {
 	s.t.Helper()
-	s.plane.Kubectl("apply", "--server-side", "-k", "../../config/datavolumes/objects")
-	s.plane.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd/"+cdi.DataVolumeDefinition)
-	s.plane.Kubectl("create", "service", "externalname", "virt-api", "-n", "kubevirt", "--external-name=localhost")
-	s.plane.Kubectl("patch", "apiservice", cdi.UploadService, "--type=merge", "--patch", fmt.Sprintf(`{"spec":{"service":{"port":%d}}}`, s.port))
-	for role, user := range map[string]string{"edit": "editor", "view": "viewer"} {
-		s.plane.Kubectl("create", "rolebinding", role, "--clusterrole=cdi.kubevirt.io:"+role, "--user="+user)
+	objects, err := testserver.Read("../../config/datavolumes/objects")
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	s.plane.Kubectl("create", "-f", s.file("dv.yaml", `
+	for _, o := range objects {
+		if o.GetName() == cdi.UploadService {
+			_ = unstructured.SetNestedField(o.Object, int64(s.port), "spec", "service", "port")
+		}
+	}
+	if err := s.plane.Server.Apply(s.t.Context(), objects...); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { s.removeUploads(objects) })
+	for role, user := range map[string]string{"edit": "editor", "view": "viewer"} {
+		s.plane.MustApply(fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: %s}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "cdi.kubevirt.io:%s"}
+`, role, user, role))
+	}
+	s.plane.MustApply(`
 apiVersion: cdi.kubevirt.io/v1beta1
 kind: DataVolume
 metadata: {name: disk, namespace: default}
 spec: {source: {upload: {}}, storage: {resources: {requests: {storage: 64Mi}}}}
-`))
-	s.plane.Kubectl("patch", "dv", "disk", "--subresource=status", "--type=merge", "--patch", `{"status":{"phase":"UploadReady"}}`)
-	uid := s.plane.Kubectl("get", "dv", "disk", "-o", "jsonpath={.metadata.uid}")
+`)
+	volume := &unstructured.Unstructured{}
+	volume.SetGroupVersionKind(cdi.DataVolumeGroupVersionKind)
+	volume.SetNamespace("default")
+	volume.SetName("disk")
+	if err := s.admin.Status().Patch(s.t.Context(), volume, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"UploadReady"}}`))); err != nil {
+		s.t.Fatal(err)
+	}
 	const claim = "\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: "
-	s.plane.Kubectl("create", "-f", s.file("objects.yaml", fmt.Sprintf(`
+	s.plane.MustApply(fmt.Sprintf(`
 apiVersion: v1
 kind: Node
 metadata: {name: n1}
@@ -138,17 +166,22 @@ kind: PersistentVolumeClaim
 metadata: {name: plain, namespace: default}%s{name: disk, namespace: default, annotations: {%s: ""},
   ownerReferences: [{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume, name: disk, uid: %s, controller: true}]}
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}
-`, kubelet, claim, cdi.UploadTargetAnnotation, uid)))
+`, kubelet, claim, cdi.UploadTargetAnnotation, volume.GetUID()))
 }
 
-// file writes a file of the test.
-func (s *testServer) file(name, text string) string {
+// removeUploads deletes config/datavolumes, whose place is that of a stand-in of CDI in other tests. Its own policy
+// keeps its kinds until the API server has heard that the policy is gone.
+func (s *testServer) removeUploads(objects []*unstructured.Unstructured) {
 	s.t.Helper()
-	path := filepath.Join(s.t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
+	for _, o := range slices.Backward(objects) {
+		s.poll("the end of "+o.GetName(), func() error {
+			err := s.admin.Delete(context.Background(), o)
+			if err == nil {
+				return errors.New("it may be there still")
+			}
+			return client.IgnoreNotFound(err)
+		})
 	}
-	return path
 }
 
 // uploadToken asks for the token of a claim, as a user.

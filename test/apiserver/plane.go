@@ -2,47 +2,43 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
-// Install applies the CRDs and the rights of config/default.
-func (s *Server) Install() {
-	s.t.Helper()
-	s.Kubectl("create", "namespace", "kubevirt")
-	s.Kubectl("apply", "--server-side", "-k", "../../config/crd")
-	s.Kubectl("apply", "--server-side", "-k", "../../config/rbac")
-	s.Kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
-}
-
-// Plane is an API server with the CRDs and the rights of config/default, and
-// virt-controllers that run some of the reconcilers.
+// Plane is a namespace of an API server, and virt-controllers that run some of the reconcilers there.
 type Plane struct {
-	*Server
+	*Space
 	Client client.WithWatch
 	scheme *runtime.Scheme
-	kinds  []string
 }
 
-// NewPlane starts an API server. The kinds are names for kubectl. Shows awaits rows of the
-// first kind. A test that fails shows the objects of all kinds.
-func NewPlane(t testing.TB, kinds []string, types ...func(*runtime.Scheme) error) *Plane {
+// NewPlane makes a Plane of a namespace. The kinds are names for kubectl: a test that fails shows their
+// objects.
+func NewPlane(space *Space, kinds []string, types ...func(*runtime.Scheme) error) *Plane {
+	t := space.t
 	t.Helper()
-	p := &Plane{Server: Start(t), scheme: runtime.NewScheme(), kinds: kinds}
-	p.Install()
+	p := &Plane{Space: space, scheme: runtime.NewScheme()}
 	for _, add := range append(types, scheme.AddToScheme) {
 		if err := add(p.scheme); err != nil {
 			t.Fatal(err)
@@ -52,15 +48,36 @@ func NewPlane(t testing.TB, kinds []string, types ...func(*runtime.Scheme) error
 	if p.Client, err = client.NewWithWatch(p.Config, client.Options{Scheme: p.scheme}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, err := p.Try("", "get", strings.Join(append(kinds, "events"), ","), "-o", "wide")
+			t.Logf("%s (%v)", out, err)
+		}
+	})
 	return p
 }
 
-// Control starts a virt-controller, with its own rights, and ends it with the test.
-func (p *Plane) Control(setup func(ctrl.Manager) error) {
+// With is the same, for a part of the test.
+func (p *Plane) With(t testing.TB) *Plane {
+	space, of := *p.Space, *p
+	space.t, of.Space = t, &space
+	return &of
+}
+
+// Control starts a virt-controller, with its own rights, and ends it with the test. It is told of the
+// objects of its namespaces; of all without one.
+func (p *Plane) Control(setup func(ctrl.Manager) error, namespaces ...string) {
 	p.t.Helper()
-	ctrl.SetLogger(logr.Discard())
-	mgr, err := ctrl.NewManager(p.As("system:serviceaccount:kubevirt:virt-controller", "system:serviceaccounts", "system:serviceaccounts:kubevirt"),
-		ctrl.Options{Scheme: p.scheme, Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: ptr.To(true)}})
+	told := cache.Options{}
+	for _, namespace := range namespaces {
+		if told.DefaultNamespaces == nil {
+			told.DefaultNamespaces = map[string]cache.Config{}
+		}
+		told.DefaultNamespaces[namespace] = cache.Config{}
+	}
+	account := p.As("system:serviceaccount:kubevirt:virt-controller", "system:serviceaccounts", "system:serviceaccounts:kubevirt")
+	mgr, err := ctrl.NewManager(account, ctrl.Options{Scheme: p.scheme, Cache: told, Metrics: server.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}})
 	if err == nil {
 		err = setup(mgr)
 	}
@@ -77,39 +94,138 @@ func (p *Plane) Control(setup func(ctrl.Manager) error) {
 	p.t.Cleanup(func() { cancel(); ended.Wait() })
 }
 
-// Shows waits until kubectl shows a row of DESIRED, CURRENT and READY for the object tiny.
-func (p *Plane) Shows(want string) {
+// Shows waits until kubectl would show a row of DESIRED, CURRENT and READY for an object.
+func (p *Plane) Shows(kind client.Object, name, want string) {
 	p.t.Helper()
 	p.Until(func() string {
-		columns := strings.Fields(strings.Split(p.Kubectl("get", p.kinds[0], "tiny"), "\n")[1])
-		return strings.Join(columns[1:len(columns)-1], " ")
+		columns := strings.Fields(p.Row(kind, name))
+		return strings.Join(columns[min(1, len(columns)):max(0, len(columns)-1)], " ")
 	}, func(got string) bool { return got == want })
+}
+
+// Row is an object's row as kubectl would show it, or an error's text. The API server makes it, as the CRD's
+// columns say.
+func (p *Plane) Row(kind client.Object, name string) string {
+	row, err := p.row(kind, name)
+	if err != nil {
+		return err.Error()
+	}
+	return row
+}
+
+func (p *Plane) row(kind client.Object, name string) (string, error) {
+	gvk, err := p.Client.GroupVersionKindFor(kind)
+	if err != nil {
+		return "", err
+	}
+	mapping, err := p.Client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return "", err
+	}
+	config := rest.CopyConfig(p.Config)
+	config.APIPath, config.GroupVersion = "/apis", ptr.To(gvk.GroupVersion())
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	asks, err := rest.RESTClientFor(config)
+	if err != nil {
+		return "", err
+	}
+	text, err := asks.Get().Namespace(p.Namespace).Resource(mapping.Resource.Resource).Name(name).
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(context.Background())
+	if err != nil {
+		return "", err
+	}
+	var table metav1.Table
+	if err := json.Unmarshal(text, &table); err != nil || len(table.Rows) != 1 {
+		return "", fmt.Errorf("read the row of %s: %s (%w)", name, text, err)
+	}
+	var columns []string
+	for i, cell := range table.Rows[0].Cells {
+		if table.ColumnDefinitions[i].Priority == 0 {
+			columns = append(columns, fmt.Sprint(cell))
+		}
+	}
+	return strings.Join(columns, " "), nil
 }
 
 // Until asks until the answer is right.
 func (p *Plane) Until(ask func() string, right func(string) bool) {
 	p.t.Helper()
-	var got string
-	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if got = ask(); right(got) {
-			return
+	testkit.Eventually(p.t, "another answer", func() error {
+		if got := ask(); !right(got) {
+			return fmt.Errorf("it is %q", got)
 		}
-	}
-	p.t.Fatalf("the last answer was %q\n%s", got, p.Kubectl("get", strings.Join(append(p.kinds, "events"), ","), "-o", "wide"))
+		return nil
+	})
 }
 
 // Said waits for an event of each reason.
 func (p *Plane) Said(reasons ...string) {
 	p.t.Helper()
-	for _, reason := range reasons {
-		p.Until(func() string { return p.Kubectl("get", "events", "--field-selector=reason="+reason, "-o", "name") }, func(s string) bool { return s != "" })
+	testkit.Eventually(p.t, "events", func() error {
+		var list eventsv1.EventList
+		if err := p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace)); err != nil {
+			return err
+		}
+		said := map[string]bool{}
+		for _, e := range list.Items {
+			said[e.Reason] = true
+		}
+		for _, reason := range reasons {
+			if !said[reason] {
+				return fmt.Errorf("there is none of the reason %s", reason)
+			}
+		}
+		return nil
+	})
+}
+
+// Patch changes an object of the namespace by a JSON merge patch.
+func (p *Plane) Patch(object client.Object, name, patch string) {
+	p.t.Helper()
+	object.SetNamespace(p.Namespace)
+	object.SetName(name)
+	merge := client.RawPatch(types.MergePatchType, []byte(patch))
+	if err := p.Client.Patch(context.Background(), object, merge); err != nil {
+		p.t.Fatal(err)
 	}
+}
+
+// Delete deletes objects of the namespace, and waits until they are gone.
+func (p *Plane) Delete(kind client.Object, names ...string) {
+	p.t.Helper()
+	for _, deleted := range p.DeleteLater(kind, names...) {
+		testkit.Eventually(p.t, "the end of "+deleted.GetName(), func() error {
+			now := kind.DeepCopyObject().(client.Object)
+			err := p.Client.Get(context.Background(), client.ObjectKeyFromObject(deleted), now)
+			if err == nil && now.GetUID() == deleted.GetUID() {
+				return fmt.Errorf("it is there, with the finalizers %q", now.GetFinalizers())
+			}
+			return client.IgnoreNotFound(err)
+		})
+	}
+}
+
+// DeleteLater deletes objects of the namespace, and does not wait for what holds them. It returns what it deleted.
+func (p *Plane) DeleteLater(kind client.Object, names ...string) (deleted []client.Object) {
+	p.t.Helper()
+	for _, name := range names {
+		object := kind.DeepCopyObject().(client.Object)
+		err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: name}, object)
+		if err == nil {
+			err = p.Client.Delete(context.Background(), object)
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		deleted = append(deleted, object)
+	}
+	return deleted
 }
 
 // Made counts the objects of a kind that are made from now on.
 func (p *Plane) Made(kind client.ObjectList) func() int {
 	p.t.Helper()
-	w, err := p.Client.Watch(context.Background(), kind, client.InNamespace("default"))
+	w, err := p.Client.Watch(context.Background(), kind, client.InNamespace(p.Namespace))
 	if err != nil {
 		p.t.Fatal(err)
 	}

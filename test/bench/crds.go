@@ -84,10 +84,11 @@ func (b *bench) heapOf(ctx context.Context, kustomization string) (live float64,
 	}
 	defer server.Close()
 	if kustomization != "" {
-		if _, err := server.Try("", "apply", "--server-side", "-k", kustomization); err != nil {
-			return 0, fmt.Errorf("apply the CRDs: %w", err)
+		crds, err := apiserver.Read(kustomization)
+		if err == nil {
+			err = server.Apply(ctx, crds...)
 		}
-		if _, err := server.Try("", "wait", "--for=condition=established", "--timeout=60s", "crd", "--all"); err != nil {
+		if err != nil {
 			return 0, err
 		}
 		if err := askForAll(server); err != nil {

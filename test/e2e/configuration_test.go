@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,37 +69,6 @@ func TestClusterDefaults(t *testing.T) {
 	other := changed(t, "other", `domain: {machine: {type: pc-q35-7.2}}`)
 	if _, err := output(string(other), "kubectl", "-n", ns, "create", "-f", "-"); err == nil || !strings.Contains(err.Error(), "spec.domain.machine.type") {
 		t.Errorf("another machine type: %v, want a refusal of spec.domain.machine.type", err)
-	}
-}
-
-// TestFieldsWithoutEffect: a field that changes nothing is accepted, kept and named.
-func TestFieldsWithoutEffect(t *testing.T) {
-	awaitFields := func(status string, words ...string) {
-		t.Helper()
-		err := poll(func() error {
-			conditions := get[v1.KubeVirt](t, "-n", "kubevirt", "kubevirt", "kubevirt").Status.Conditions
-			i := slices.IndexFunc(conditions, func(c v1.KubeVirtCondition) bool { return c.Type == v1.KubeVirtConditionFieldsWithoutEffect })
-			if i < 0 || string(conditions[i].Status) != status {
-				return fmt.Errorf("conditions %+v, want FieldsWithoutEffect %s", conditions, status)
-			}
-			for _, word := range words {
-				if !strings.Contains(conditions[i].Message, word) {
-					return fmt.Errorf("message %q, want %q in it", conditions[i].Message, word)
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	awaitFields("False")
-	configure(t, `{"permittedHostDevices":{"pciHostDevices":[{"pciVendorSelector":"10DE:1EB8","resourceName":"example.com/gpu"}]},"migrations":{"parallelMigrationsPerCluster":5,"disableTLS":true}}`,
-		`{"permittedHostDevices":null,"migrations":null}`)
-	awaitFields("True", "spec.configuration.permittedHostDevices: ", "spec.configuration.migrations.disableTLS: ")
-	kept := kubectl(t, "-n", "kubevirt", "get", "kubevirt", "kubevirt", "-o", "jsonpath={.spec.configuration.permittedHostDevices.pciHostDevices[0].resourceName}")
-	if kept != "example.com/gpu" {
-		t.Errorf("kept is %q", kept)
 	}
 }
 

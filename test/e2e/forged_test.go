@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	launcherpods "github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 
 // asController makes kubectl virt-controller: a policy lets nobody else make
@@ -92,73 +91,6 @@ func tenant(t *testing.T, namespace string) string {
 	as := "--as=tenant-of-" + namespace
 	may(t, namespace, as, "create", "pods")
 	return as
-}
-
-// TestSlotsAreTheControllers: a tenant can make pods, but none with a slot, and
-// none that a VMI controls.
-func TestSlotsAreTheControllers(t *testing.T) {
-	t.Parallel()
-	ns := namespace(t)
-	as := tenant(t, ns)
-	v := create(t, ns, tiny("victim"))
-	uid := v.await(v1.Running).UID
-	genuine := v.pod()
-	harmless := liar(genuine, "harmless")
-	harmless.Labels = nil
-	delete(harmless.Spec.Containers[0].Resources.Limits, launcherpods.SlotResource)
-	delete(harmless.Spec.Containers[0].Resources.Requests, launcherpods.SlotResource)
-	initSlot, owned := harmless.DeepCopy(), harmless.DeepCopy()
-	initSlot.Name, owned.Name = "init", "owned"
-	initSlot.Spec.InitContainers = []corev1.Container{*genuine.Spec.Containers[0].DeepCopy()}
-	initSlot.Spec.InitContainers[0].Name = "first"
-	owned.OwnerReferences = []metav1.OwnerReference{controlledBy("victim", uid)}
-	labelled := harmless.DeepCopy()
-	labelled.Name, labelled.Labels = "labelled", genuine.Labels
-	for name, pod := range map[string]*corev1.Pod{
-		"a launcher":                     impostor(genuine, "virt-launcher-victim-0000000000"),
-		"a launcher of another name":     impostor(genuine, "other"),
-		"a slot for an init container":   initSlot,
-		"a VMI's pod without a slot":     owned,
-		"a pod with a launcher's labels": labelled,
-	} {
-		for whose, args := range map[string][]string{"a tenant": {as}, "an administrator": nil} {
-			if err := makePod(t, ns, pod, args...); err == nil || !strings.Contains(err.Error(), "only virt-controller") {
-				t.Errorf("%s makes %s: %v", whose, name, err)
-			}
-		}
-	}
-	if err := makePod(t, ns, harmless, as); err != nil {
-		t.Errorf("a pod that is like a launcher and none: %v", err)
-	}
-	patch := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"victim","uid":"%s","controller":true}]}}`, uid)
-	if _, err := output("", "kubectl", "-n", ns, "patch", "pod", "harmless", "--type=merge", "--patch", patch, as); err == nil || !strings.Contains(err.Error(), "only virt-controller makes pods") {
-		t.Errorf("a tenant makes a pod a VMI's: %v", err)
-	}
-	// An owner of another kind, that is made a VMI later.
-	foreign := harmless.DeepCopy()
-	foreign.Name = "foreign"
-	foreign.OwnerReferences = []metav1.OwnerReference{controlledBy("victim", uid)}
-	foreign.OwnerReferences[0].APIVersion, foreign.OwnerReferences[0].Kind = "foo.example/v1", "Foo"
-	if err := makePod(t, ns, foreign, as); err != nil {
-		t.Errorf("a pod of another kind's: %v", err)
-	}
-	if _, err := output("", "kubectl", "-n", ns, "patch", "pod", "foreign", "--type=merge", "--patch", patch, as); err == nil || !strings.Contains(err.Error(), "only virt-controller makes pods") {
-		t.Errorf("a tenant makes a pod of another kind's a VMI's: %v", err)
-	}
-	// What people do to launcher pods goes on.
-	kubectl(t, "-n", ns, "label", "pod", genuine.Name, "team=blue", as)
-	kubectl(t, "-n", ns, "annotate", "pod", genuine.Name, "note=x", as)
-	// What runs in them is nobody's to change.
-	for name, args := range map[string][]string{
-		"image":               {"set", "image", "pod/" + genuine.Name, launcherpods.ContainerName + "=" + clientImage},
-		"ephemeral container": {"debug", genuine.Name, "--image=" + clientImage, "--", "true"},
-		"resources":           {"patch", "pod", genuine.Name, "--subresource=resize", "--patch", `{"spec":{"containers":[{"name":"compute","resources":{"requests":{"cpu":"7m"}}}]}}`},
-		"label":               {"label", "pod", genuine.Name, "kubevirt.io-"},
-	} {
-		if out, err := output("", "kubectl", append([]string{"-n", ns}, args...)...); err == nil || !strings.Contains(err.Error()+out, "kubevirt-launcher-pods") {
-			t.Errorf("an administrator changes a launcher's %s: %v", name, err)
-		}
-	}
 }
 
 // TestForgedPod: pods that pretend to be a VMI's launcher change nothing, even

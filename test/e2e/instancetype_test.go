@@ -154,23 +154,3 @@ func contradicted(t *testing.T, ns string) {
 		t.Errorf("presets %s", out)
 	}
 }
-
-// TestInstancetypeRefused: a size that no guest can have is refused when it is written, and not for each VM that names it.
-func TestInstancetypeRefused(t *testing.T) {
-	t.Parallel()
-	ns := namespace(t)
-	for spec, want := range map[string]string{
-		"{cpu: {guest: 1}, memory: {guest: 1Gi, overcommitPercent: 50, hugepages: {pageSize: 2Mi}}}":   "hugepages and overcommitPercent should not be requested together",
-		"{cpu: {guest: 1, dedicatedCPUPlacement: true}, memory: {guest: 1Gi, overcommitPercent: 50}}":  "memory.overcommitPercent must not be set",
-		"{cpu: {guest: 1, dedicatedCPUPlacement: true}, memory: {guest: 1Gi, overcommitPercent: 0}}":   "",
-		"{cpu: {guest: 1, dedicatedCPUPlacement: false}, memory: {guest: 1Gi, overcommitPercent: 50}}": "",
-		"{cpu: {guest: 1, realtime: {mask: 1-x}}, memory: {guest: 1Gi}}":                               "spec.cpu.realtime.mask",
-		"{cpu: {guest: 1}, memory: {guest: 1Gi, overcommitPercent: 0, hugepages: {pageSize: 2Mi}}}":    "",
-	} {
-		manifest := "{apiVersion: instancetype.kubevirt.io/v1beta1, kind: VirtualMachineInstancetype, metadata: {name: a}, spec: " + spec + "}"
-		_, err := output(manifest, "kubectl", "-n", ns, "create", "--dry-run=server", "-f", "-")
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", spec, err, want)
-		}
-	}
-}

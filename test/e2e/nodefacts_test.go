@@ -148,60 +148,6 @@ func TestHandlerIsGone(t *testing.T) {
 	v.await(v1.Running)
 }
 
-// TestNodeFactsRights: virt-handler writes no Lease but its own, and
-// virt-controller nothing of nodes but its labels.
-func TestNodeFactsRights(t *testing.T) {
-	t.Parallel()
-	node := theNode(t).Name
-	lease := func(name string) string {
-		return `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"` + name + `","namespace":"kubevirt","annotations":{"e2e":"x"}}}`
-	}
-	own := withToken(t, "own", "--bound-object-kind=Pod", "--bound-object-name="+handlerPod(t))
-	none := withToken(t, "none")
-	for name, c := range map[string]struct {
-		as      []string
-		lease   string
-		refusal string // empty: allowed
-	}{
-		"own":                     {own, "virt-handler-" + node, ""},
-		"another node's":          {own, "virt-handler-other", "of its own node"},
-		"virt-controller's":       {own, "virt-controller", "of its own node"},
-		"with a token of no node": {none, "virt-handler-" + node, "names no node"},
-	} {
-		// What virt-handler does, and the other way to make one.
-		for _, verb := range [][]string{{"apply", "--server-side", "--force-conflicts", "--dry-run=server"}, {"create", "--dry-run=server"}} {
-			_, err := output(lease(c.lease), "kubectl", slices.Concat(c.as, verb, []string{"-f", "-"})...)
-			if err != nil && c.refusal == "" && strings.Contains(err.Error(), "AlreadyExists") {
-				err = nil
-			}
-			if (err == nil) != (c.refusal == "") || err != nil && !(strings.Contains(err.Error(), c.refusal) && strings.Contains(err.Error(), "(Forbidden)")) {
-				t.Errorf("%s Lease %s: %v, want %q", verb[0], name, err, c.refusal)
-			}
-		}
-	}
-	asController := []string{"--as=system:serviceaccount:kubevirt:virt-controller", "patch", "node", node, "--type=merge", "--dry-run=server", "--patch"}
-	for patch, refusal := range map[string]string{
-		`{"metadata":{"labels":{"kubevirt.io/schedulable":"false"}}}`:                                                         "",
-		`{"metadata":{"annotations":{"kubevirt.io/heartbeat":"now"}}}`:                                                        "",
-		`{"metadata":{"labels":{"cpu-model.node.kubevirt.io/Penryn":"true","cpu-timer.node.kubevirt.io/tsc-frequency":"1"}}}`: "",
-		`{"metadata":{"labels":{"scheduling.node.kubevirt.io/tsc-frequency-1":"true"}}}`:                                      "",
-		`{"metadata":{"labels":{"scheduling.node.kubevirt.io/other":"true"}}}`:                                                "its own labels",
-		`{"metadata":{"labels":{"x.cpu-model.node.kubevirt.io/Penryn":"true"}}}`:                                              "its own labels",
-		`{"metadata":{"labels":{"e2e":"x"}}}`:                                                                                 "its own labels",
-		`{"metadata":{"labels":{"kubernetes.io/hostname":"x"}}}`:                                                              "its own labels",
-		`{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`:                                                             "its own labels",
-		`{"metadata":{"annotations":{"e2e":"x"}}}`:                                                                            "its own annotation",
-		`{"metadata":{"finalizers":["e2e/x"]}}`:                                                                               "only labels and an annotation",
-		`{"spec":{"unschedulable":true}}`:                                                                                     "only labels and an annotation",
-		`{"spec":{"taints":[{"key":"e2e","effect":"NoExecute"}]}}`:                                                            "only labels and an annotation",
-	} {
-		_, err := output("", "kubectl", append(slices.Clone(asController), patch)...)
-		if (err == nil) != (refusal == "") || err != nil && !(strings.Contains(err.Error(), refusal) && strings.Contains(err.Error(), "(Forbidden)")) {
-			t.Errorf("virt-controller patches a node with %s: %v, want %q", patch, err, refusal)
-		}
-	}
-}
-
 // leader is the pod of the virt-controller that works.
 func leader() (string, error) {
 	holder, err := output("", "kubectl", "-n", "kubevirt", "get", "lease", "virt-controller", "-o", "jsonpath={.spec.holderIdentity}")

@@ -390,48 +390,6 @@ func (m vm) forRoles(ns string) {
 	}
 }
 
-// TestDiscovery: kubectl finds the group, and virtctl its version.
-func TestDiscovery(t *testing.T) {
-	t.Parallel()
-	kubectl(t, "wait", "--for=condition=Available", "--timeout=600s", "apiservice/v1.subresources.kubevirt.io", "apiservice/v1alpha3.subresources.kubevirt.io")
-	if out := kubectl(t, "get", "--raw", subresources); !strings.Contains(out, "virtualmachineinstances/console") {
-		t.Errorf("resources: %s", out)
-	}
-	for _, of := range []string{subresources, "/apis/subresources.kubevirt.io/v1alpha3"} {
-		if out := kubectl(t, "get", "--raw", of+"/version"); !strings.Contains(out, "goVersion") {
-			t.Errorf("version of %s: %s", of, out)
-		}
-	}
-	for path, want := range map[string]string{
-		"/openapi/v2": "v1virtualmachineinstances-console", "/openapi/v3": "apis/subresources.kubevirt.io/v1?hash=",
-		"/openapi/v3" + subresources: "v1virtualmachineinstances-vnc-screenshot", subresources + "/healthz": "ok",
-	} {
-		// The API server merges what it asks for by and by.
-		if err := poll(func() error {
-			out, err := output("", "kubectl", "get", "--raw", path)
-			if err == nil && !strings.Contains(out, want) {
-				err = fmt.Errorf("%s has no %q", path, want)
-			}
-			return err
-		}); err != nil {
-			t.Error(err)
-		}
-	}
-	// There is no export, for an administrator either.
-	for _, path := range []string{"/apis/export.kubevirt.io/v1", subresources + "/namespaces/default/virtualmachineexports/vm/volumes/disk/dir/",
-		subresources + "/namespaces/default/virtualmachines/vm/export/volumes/disk/disk.img", subresources + "/ui/volumes/disk/disk.img"} {
-		if out, err := output("", "kubectl", "get", "--raw", path); err == nil || !strings.Contains(err.Error()+out, "NotFound") {
-			t.Errorf("%s: %v %s", path, err, out)
-		}
-	}
-	if out := kubectl(t, "explain", "vmi.spec.domain"); !strings.Contains(out, "devices") {
-		t.Errorf("kubectl explain: %s", out)
-	}
-	if out, err := output("", "kubectl", "api-resources"); err != nil {
-		t.Errorf("kubectl api-resources: %v %s", err, out)
-	}
-}
-
 // TestStreams: the screen and the ports of a guest, through the API server.
 func TestStreams(t *testing.T) {
 	t.Parallel()

@@ -1,19 +1,13 @@
 package e2e
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/test/rights"
 )
 
 // inNowhere makes a VMI that no node of the cluster takes.
@@ -118,102 +112,4 @@ func TestWorkerToken(t *testing.T) {
 			t.Errorf("VMI %s changed from\n%+v\nto\n%+v", v.name, was, now)
 		}
 	}
-}
-
-// TestPolicyHoldsAlone: were virt-handler given more than its role, the policy
-// still holds it to the status of its own node's VMIs; and without a node in the
-// token, to nothing.
-func TestPolicyHoldsAlone(t *testing.T) {
-	t.Parallel()
-	ns := namespace(t)
-	own := create(t, ns, tiny("own"))
-	own.await(v1.Running)
-	kubectl(t, "-n", ns, "create", "role", "more", "--verb=patch,update", "--resource=virtualmachineinstances.kubevirt.io")
-	kubectl(t, "-n", ns, "create", "rolebinding", "more", "--role=more", "--serviceaccount=kubevirt:virt-handler")
-	path := "/apis/kubevirt.io/v1/namespaces/" + ns + "/virtualmachineinstances/own"
-	bound, unbound := newCaller(t, handlerToken(t)), newCaller(t, token(t, "kubevirt", "virt-handler"))
-	for name, c := range map[string]struct {
-		by               caller
-		path, body, says string
-	}{
-		"spec":                        {bound, path, `{"spec":{"terminationGracePeriodSeconds":1}}`, ""}, // may be refused by the kind's own rules first
-		"labels":                      {bound, path, `{"metadata":{"labels":{"a":"b"}}}`, "touches no finalizer, label, annotation or owner"},
-		"annotations":                 {bound, path, `{"metadata":{"annotations":{"a":"b"}}}`, "touches no finalizer, label, annotation or owner"},
-		"finalizers":                  {bound, path, `{"metadata":{"finalizers":null}}`, "touches no finalizer, label, annotation or owner"},
-		"anything without a node":     {unbound, path, `{"metadata":{"annotations":{"a":"b"}}}`, "names no node"},
-		"the status without a node":   {unbound, path + "/status", `{"status":{"runtimeUser":107}}`, "names no node"},
-		"nothing at all without node": {unbound, path + "/status", `{"status":{"interfaces":[]}}`, "names no node"},
-	} {
-		code, answer := c.by.call(http.MethodPatch, c.path, c.body)
-		if code == http.StatusOK || c.says != "" && (code != http.StatusForbidden || !strings.Contains(answer, c.says)) {
-			t.Errorf("%s: %d %s, want 403: …%s…", name, code, answer, c.says)
-		}
-	}
-}
-
-// TestRightsByTheAPIServer: what the API server itself says that our accounts may
-// do, whatever else it was told than the shipped manifests.
-func TestRightsByTheAPIServer(t *testing.T) {
-	t.Parallel()
-	ns := namespace(t)
-	for account, c := range map[string]struct {
-		holder rights.Holder
-		known  string // something that it may
-	}{
-		"virt-handler":    {rights.Worker, "virtualmachineinstances/status"},
-		"virt-controller": {rights.Component, "virtualmachineinstances/status"},
-		"virt-api":        {rights.Component, "validatingwebhookconfigurations"},
-	} {
-		by := newCaller(t, token(t, "kubevirt", account))
-		for _, in := range []string{"kubevirt", "kube-system", "default", ns} {
-			review := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"%s"}}`, in)
-			code, text := by.call(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)
-			if code != http.StatusCreated {
-				t.Fatalf("ask what %s may: %d %s", account, code, text)
-			}
-			var answer authorizationv1.SelfSubjectRulesReview
-			if err := json.Unmarshal([]byte(text), &answer); err != nil {
-				t.Fatal(err)
-			}
-			grants, known := reviewed(answer, in), false
-			for _, g := range grants {
-				known = known || strings.Contains(g.String(), c.known)
-			}
-			if !known {
-				t.Errorf("%s in %s: %v; the test checks nothing", account, in, grants)
-			}
-			for _, wrong := range rights.Forbidden(c.holder, grants) {
-				// config/datavolumes: virt-controller leaves one APIService to CDI.
-				if account == "virt-controller" && strings.Contains(wrong, "delete: apiservices of apiregistration.k8s.io") && strings.Contains(wrong, " named "+cdi.UploadService) {
-					continue
-				}
-				// The right of config/datavolumes that a policy holds to importer pods.
-				if account == "virt-handler" || !strings.HasPrefix(wrong, "create: pods/portforward of core ") {
-					t.Errorf("%s may, in %s, %s", account, in, wrong)
-					continue
-				}
-				code, answer := by.call(http.MethodPost, "/api/v1/namespaces/"+in+"/pods/any/portforward", "")
-				if code != http.StatusForbidden || !strings.Contains(answer, "connects to importer pods only") {
-					t.Errorf("%s connects to a pod in %s: %d %s", account, in, code, answer)
-				}
-			}
-		}
-	}
-}
-
-// reviewed are the rights in a review of a namespace. Whether one holds in all
-// namespaces it does not say; one in ours may.
-func reviewed(answer authorizationv1.SelfSubjectRulesReview, namespace string) []rights.Grant {
-	if namespace != "kubevirt" {
-		namespace = ""
-	}
-	var grants []rights.Grant
-	for _, r := range answer.Status.ResourceRules {
-		grants = append(grants, rights.Grant{Namespace: namespace, PolicyRule: rbacv1.PolicyRule{
-			Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames}})
-	}
-	for _, r := range answer.Status.NonResourceRules {
-		grants = append(grants, rights.Grant{PolicyRule: rbacv1.PolicyRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs}})
-	}
-	return grants
 }

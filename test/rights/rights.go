@@ -1,6 +1,6 @@
 // Package rights reads what the shipped manifests grant to whom, and says what
 // nobody may be granted: the tests here hold the manifests against it, those in
-// test/e2e what a real API server says.
+// test/admission what a real API server says.
 package rights
 
 import (

@@ -1,18 +1,12 @@
 package rights
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-
-	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
 // userRoles are the roles for users, by name without "kubevirt.io:", and which
@@ -187,69 +181,5 @@ func TestOnlyDefaultRoleIsBoundForAll(t *testing.T) {
 	}
 	if bound != 1 {
 		t.Errorf("%d bindings of roles for users, want 1", bound)
-	}
-}
-
-// TestUsersByTheAPIServer asks a real API server what users may.
-func TestUsersByTheAPIServer(t *testing.T) {
-	s := apiserver.Start(t)
-	s.Kubectl("create", "namespace", "kubevirt")
-	s.Kubectl("apply", "--server-side", "-k", "../../config/rbac")
-	for role := range userRoles {
-		if role != "default" {
-			s.Kubectl("create", "rolebinding", role, "--clusterrole=kubevirt.io:"+role, "--user="+role)
-		}
-	}
-	clients, err := kubernetes.NewForConfig(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const vmis, sets, kv = "kubevirt.io/virtualmachineinstances", "kubevirt.io/virtualmachineinstancereplicasets", "kubevirt.io/kubevirts"
-	const served = "subresources.kubevirt.io/virtualmachineinstances"
-	all := []string{"admin", "edit", "view", "migrate", "nobody"}
-	for _, c := range []struct{ verb, what, who string }{
-		{"list", vmis, "admin edit view"},
-		{"create", vmis, "admin edit"},
-		{"deletecollection", vmis, "admin"},
-		{"create", "kubevirt.io/virtualmachineinstancepresets", "admin edit"},
-		{"list", "kubevirt.io/virtualmachineinstancepresets", "admin edit view"},
-		{"patch", vmis + "/status", ""},
-		{"update", vmis + "/finalizers", ""},
-		{"update", sets + "/status", ""},
-		{"patch", sets + "/scale", "admin edit"},
-		{"update", sets + "/finalizers", ""},
-		{"create", "pool.kubevirt.io/virtualmachinepools", "admin edit"},
-		{"patch", "pool.kubevirt.io/virtualmachinepools/scale", "admin edit"},
-		{"update", "pool.kubevirt.io/virtualmachinepools/status", ""},
-		{"list", "migrations.kubevirt.io/migrationpolicies", "admin edit view"},
-		{"create", "migrations.kubevirt.io/migrationpolicies", ""},
-		{"get", served + "/console", "admin edit"},
-		{"get", served + "/vnc/screenshot", "admin"},
-		{"update", served + "/pause", "admin edit"},
-		{"get", served + "/guestosinfo", "admin edit view"},
-		{"update", "subresources.kubevirt.io/virtualmachines/start", "admin edit"},
-		{"update", "subresources.kubevirt.io/virtualmachines/migrate", "migrate"},
-		{"create", "kubevirt.io/virtualmachineinstancemigrations", "migrate"},
-		{"get", "subresources.kubevirt.io/version", "admin edit view migrate nobody"},
-		{"get", "subresources.kubevirt.io/ui", "admin edit view migrate nobody"},
-		{"list", kv, "admin edit view migrate nobody"},
-		{"patch", kv, ""},
-		{"get", "/secrets", ""},
-		{"create", "/pods", ""},
-	} {
-		for _, user := range all {
-			group, resource, _ := strings.Cut(c.what, "/")
-			resource, sub, _ := strings.Cut(resource, "/")
-			review, err := clients.AuthorizationV1().SubjectAccessReviews().Create(context.Background(), &authorizationv1.SubjectAccessReview{
-				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: []string{"system:authenticated"},
-					ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "default", Verb: c.verb, Group: group, Resource: resource, Subresource: sub}},
-			}, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := slices.Contains(strings.Fields(c.who), user); review.Status.Allowed != want {
-				t.Errorf("%s %s by %s: allowed is %v, want %v", c.verb, c.what, user, review.Status.Allowed, want)
-			}
-		}
 	}
 }

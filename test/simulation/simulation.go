@@ -81,12 +81,15 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // install applies what config/default has, but for the components.
 func (c *Cluster) install(ctx context.Context) error {
+	objects, err := apiserver.Read(c.config("default", "namespace.yaml"), c.config("crd"), c.config("rbac"),
+		c.config("samples", "kubevirt-emulation.yaml"))
+	if err == nil {
+		err = c.Server.Apply(ctx, objects...)
+	}
+	if err != nil {
+		return err
+	}
 	for _, args := range [][]string{
-		{"create", "namespace", v1.KubeVirtNamespace},
-		{"apply", "--server-side", "-k", c.config("crd")},
-		{"apply", "--server-side", "-k", c.config("rbac")},
-		{"wait", "--for=condition=established", "--timeout=60s", "crd", "--all"},
-		{"apply", "-f", c.config("samples", "kubevirt-emulation.yaml")},
 		{"create", "serviceaccount", "default"}, // kube-controller-manager's work
 		{"create", "serviceaccount", "scraper"},
 		{"create", "clusterrolebinding", "scraper", "--clusterrole=kubevirt-metrics-reader", "--serviceaccount=default:scraper"},

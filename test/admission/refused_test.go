@@ -1,29 +1,56 @@
-package e2e
+package admission
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	"sigs.k8s.io/yaml"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	sigsyaml "sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/vmi"
+	testserver "github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
-// changed is a tiny VMI with a JSON merge patch (RFC 7386), written as YAML,
-// applied to its spec.
+// guest is a VMI with something of each kind, in which something may be wrong.
+const guest = `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: %s, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 0
+  domain:
+    memory: {guest: 128Mi}
+    devices:
+      autoattachGraphicsDevice: false
+      disks: [{name: root, disk: {bus: virtio}}]
+      interfaces: [{name: default, masquerade: {}}]
+  networks: [{name: default, pod: {}}]
+  volumes: [{name: root, containerDisk: {image: "image:v1"}}]
+`
+
+// changed is that VMI with a JSON merge patch (RFC 7386), written as YAML, applied to its spec.
 func changed(t *testing.T, name, patch string) []byte {
 	t.Helper()
-	base, err := json.Marshal(tiny(name))
+	base, err := sigsyaml.YAMLToJSON(fmt.Appendf(nil, guest, name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	change, err := yaml.YAMLToJSON([]byte("{metadata: {labels: {app: refused}}, spec: {" + patch + "}}"))
+	change, err := sigsyaml.YAMLToJSON([]byte("{spec: {" + patch + "}}"))
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -34,11 +61,46 @@ func changed(t *testing.T, name, patch string) []byte {
 	return object
 }
 
-// TestRefused: what is wrong is said when it is applied, with the path of each
-// thing that is wrong; nothing is kept, and no component minds.
+// changedObject is what changed returns, as an object.
+func changedObject(t *testing.T, name, patch string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := json.Unmarshal(changed(t, name, patch), object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// TestRefused: what is wrong with an object is said when it is applied, with the path of each thing that is wrong, and
+// nothing is kept.
 func TestRefused(t *testing.T) {
-	t.Parallel()
-	ns := namespace(t)
+	s := newTestServer(t)
+	s.serve()
+	t.Run("by the schema", s.refusedBySchema)
+	t.Run("bytes", s.refusedBytes)
+	t.Run("beyond the schema", s.refusedBeyondSchema)
+	t.Run("a second KubeVirt", s.refusedSecond)
+	t.Run("instancetypes", s.refusedInstancetypes)
+	if left := s.vmis(t); len(left) > 0 {
+		t.Errorf("of what is refused, this is there: %v", left)
+	}
+	t.Run("by the controller", s.refusedByController)
+}
+
+// vmis are the names of all VMIs.
+func (s *testServer) vmis(t *testing.T) (names []string) {
+	t.Helper()
+	list := &v1.VirtualMachineInstanceList{}
+	if err := s.admin.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range list.Items {
+		names = append(names, of.Name)
+	}
+	return names
+}
+
+func (s *testServer) refusedBySchema(t *testing.T) {
 	const (
 		disks      = "spec.domain.devices.disks"
 		interfaces = "spec.domain.devices.interfaces"
@@ -111,46 +173,35 @@ func TestRefused(t *testing.T) {
 		"three-at-once": {`architecture: s390x, hostname: UP, domain: {machine: {type: pc}}`,
 			[]string{"spec.architecture", "spec.hostname", "spec.domain.machine.type"}},
 	}
-	var all []string
+	user := s.as("somebody")
 	for name, c := range cases {
-		all = append(all, string(changed(t, name, c.patch)))
-	}
-	_, err := output(strings.Join(all, "\n---\n"), "kubectl", "-n", ns, "apply", "--server-side", "-f", "-")
-	if err == nil {
-		t.Fatal("all were accepted")
-	}
-	// One message an object, each of one or more lines.
-	messages := map[string]string{}
-	name := ""
-	named := regexp.MustCompile(`VirtualMachineInstance(?:\.kubevirt\.io)? "([^"]+)" is invalid|failed to create typed patch object \([^/]*/([^;]+);`)
-	for line := range strings.Lines(err.Error()) {
-		if m := named.FindStringSubmatch(line); m != nil {
-			name = m[1] + m[2]
+		object := changedObject(t, name, c.patch)
+		text, err := object.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
 		}
-		messages[name] += line
-	}
-	for name, c := range cases {
+		err = user.Patch(t.Context(), object, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner("kubectl"),
+			client.FieldValidation(metav1.FieldValidationStrict))
 		for _, path := range c.paths {
-			if text := messages[name]; !strings.Contains(text, path) && !strings.Contains(text, strings.TrimPrefix(path, "spec")) {
-				t.Errorf("%s: %.300q, want an error that names %s", name, text, path)
+			if err == nil || !strings.Contains(err.Error(), path) && !strings.Contains(err.Error(), strings.TrimPrefix(path, "spec")) {
+				t.Errorf("%s: %.300v, want an error that names %s", name, err, path)
 			}
 		}
 	}
-	if left := kubectl(t, "-n", ns, "get", "vmi", "-o", "name"); left != "" {
-		t.Errorf("of what is refused, this is there: %s", left)
-	}
-	refusesBytes(t, ns)
 }
 
-// refusesBytes posts what kubectl itself would not send: text that is no UTF-8.
-func refusesBytes(t *testing.T, ns string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "vmi.json")
+// refusedBytes posts what no client sends: text that is no UTF-8.
+func (s *testServer) refusedBytes(t *testing.T) {
 	text := strings.Replace(string(changed(t, "bytes", `hostname: HOST`)), "HOST", "\xff\xfe", 1)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	config := rest.CopyConfig(s.config)
+	config.GroupVersion, config.APIPath = &v1.GroupVersion, "/apis"
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	c, err := rest.RESTClientFor(config)
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := output("", "kubectl", "create", "--raw", "/apis/kubevirt.io/v1/namespaces/"+ns+"/virtualmachineinstances", "-f", file)
+	err = c.Post().Namespace("default").Resource("virtualmachineinstances").SetHeader("Content-Type", "application/json").
+		Body([]byte(text)).Do(t.Context()).Error()
 	if err == nil || !strings.Contains(err.Error(), "spec.hostname") {
 		t.Errorf("a host name that is no UTF-8: %v, want an error that names spec.hostname", err)
 	}
@@ -171,40 +222,98 @@ var beyondSchema = map[string]struct {
 			"spec.domain.devices.interfaces[0].name", "spec.domain.devices.interfaces[0].macAddress", "spec.networks[0].name"}},
 }
 
-// past grants virt-controller, which virt-api is not asked about, to make VMIs
-// in a namespace, and returns kubectl's argument for being it.
-func past(t *testing.T, namespace string) string {
-	t.Helper()
-	kubectl(t, "-n", namespace, "create", "role", "past", "--verb=create,get", "--resource=virtualmachineinstances.kubevirt.io")
-	kubectl(t, "-n", namespace, "create", "rolebinding", "past", "--role=past", "--serviceaccount=kubevirt:virt-controller")
-	may(t, namespace, asController, "create", "virtualmachineinstances.kubevirt.io")
-	return asController
-}
-
-// TestControllerRefuses: what the schema lets pass, and virt-api was not asked
-// about, the controller refuses, all at once.
-func TestControllerRefuses(t *testing.T) {
-	t.Parallel()
-	ns := namespace(t)
-	as := past(t, ns)
-	var all []string
+// refusedBeyondSchema: virt-api says what the schema cannot know, however it is applied, or would be applied.
+func (s *testServer) refusedBeyondSchema(t *testing.T) {
+	user := s.as("somebody")
 	for name, c := range beyondSchema {
-		all = append(all, string(changed(t, name, c.patch)))
-	}
-	if _, err := output(strings.Join(all, "\n---\n"), "kubectl", "-n", ns, "create", "-f", "-", as); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range beyondSchema {
-		v := vmi{t: t, namespace: ns, name: name}
-		status := v.await(v1.Failed).Status
-		message := ""
-		if s := status.Condition(v1.ConditionSynchronized); s != nil {
-			message = s.Message
-		}
-		for _, path := range c.paths {
-			if status.Reason != "InvalidSpec" || !strings.Contains(message, path+":") {
-				t.Errorf("%s: %s: %s, want InvalidSpec and %s in it", name, status.Reason, fmt.Sprintf("%.500q", message), path)
+		object := func() *unstructured.Unstructured { return changedObject(t, name, c.patch) }
+		text := changed(t, name, c.patch)
+		for how, err := range map[string]error{
+			"create":            user.Create(t.Context(), object()),
+			"dry run":           user.Create(t.Context(), object(), client.DryRunAll),
+			"server-side apply": user.Patch(t.Context(), object(), client.RawPatch(types.ApplyPatchType, text), client.FieldOwner("kubectl")),
+		} {
+			for _, path := range c.paths {
+				if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `"`+name+`" is invalid`) || !strings.Contains(err.Error(), path+":") {
+					t.Errorf("%s, %s: %v, want an error that names %s", name, how, err, path)
+				}
 			}
 		}
 	}
+}
+
+// refusedSecond: kubectl says so too of a KubeVirt beside another.
+func (s *testServer) refusedSecond(t *testing.T) {
+	const second = `{"apiVersion":"kubevirt.io/v1","kind":"KubeVirt","metadata":{"name":%q,"namespace":%q},"spec":{}}`
+	s.plane.MustApply(fmt.Sprintf(second, "kubevirt", "kubevirt"))
+	s.poll("virt-api knows it", func() error {
+		for namespace, says := range map[string]string{"kubevirt": "already created", "default": `there is "kubevirt" in the namespace "kubevirt"`} {
+			if err := s.plane.Apply(fmt.Sprintf(second, "second", namespace), client.DryRunAll); err == nil || !strings.Contains(err.Error(), says) {
+				return fmt.Errorf("a second KubeVirt in %s: %v, want %q", namespace, err, says)
+			}
+		}
+		return nil
+	})
+}
+
+// refusedInstancetypes: a size that no guest can have is refused when it is written, and not for each VM that names it.
+func (s *testServer) refusedInstancetypes(t *testing.T) {
+	for spec, want := range map[string]string{
+		"{cpu: {guest: 1}, memory: {guest: 1Gi, overcommitPercent: 50, hugepages: {pageSize: 2Mi}}}":   "hugepages and overcommitPercent should not be requested together",
+		"{cpu: {guest: 1, dedicatedCPUPlacement: true}, memory: {guest: 1Gi, overcommitPercent: 50}}":  "memory.overcommitPercent must not be set",
+		"{cpu: {guest: 1, dedicatedCPUPlacement: true}, memory: {guest: 1Gi, overcommitPercent: 0}}":   "",
+		"{cpu: {guest: 1, dedicatedCPUPlacement: false}, memory: {guest: 1Gi, overcommitPercent: 50}}": "",
+		"{cpu: {guest: 1, realtime: {mask: 1-x}}, memory: {guest: 1Gi}}":                               "spec.cpu.realtime.mask",
+		"{cpu: {guest: 1}, memory: {guest: 1Gi, overcommitPercent: 0, hugepages: {pageSize: 2Mi}}}":    "",
+	} {
+		objects, err := testserver.Parse("{apiVersion: instancetype.kubevirt.io/v1beta1, kind: VirtualMachineInstancetype, " +
+			"metadata: {name: a, namespace: default}, spec: " + spec + "}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.as("somebody").Create(t.Context(), objects[0], client.DryRunAll,
+			client.FieldValidation(metav1.FieldValidationStrict))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", spec, err, want)
+		}
+	}
+}
+
+// refusedByController: what the schema lets pass, and virt-api was not asked about, virt-controller refuses, all at once.
+func (s *testServer) refusedByController(t *testing.T) {
+	controller := s.as(controllerAccount)
+	r := s.instances(controller)
+	for name, c := range beyondSchema {
+		object := changedObject(t, name, c.patch)
+		if err := controller.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		of := &v1.VirtualMachineInstance{}
+		s.poll("the end of "+name, func() error {
+			_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(object)})
+			if err := errors.Join(err, s.admin.Get(t.Context(), client.ObjectKeyFromObject(object), of)); err != nil {
+				return err
+			}
+			if of.Status.Phase != v1.Failed {
+				return fmt.Errorf("it is %q", of.Status.Phase)
+			}
+			return nil
+		})
+		message := ""
+		if c := of.Status.Condition(v1.ConditionSynchronized); c != nil {
+			message = c.Message
+		}
+		for _, path := range c.paths {
+			if of.Status.Reason != "InvalidSpec" || !strings.Contains(message, path+":") {
+				t.Errorf("%s: %s: %.500q, want InvalidSpec and %s in it", name, of.Status.Reason, message, path)
+			}
+		}
+	}
+}
+
+// instances is virt-controller's part for VMIs, to be called by hand.
+func (s *testServer) instances(as client.Client) *vmi.Reconciler {
+	return &vmi.Reconciler{Client: as, Live: as, Events: events.NewFakeRecorder(100), Clock: clock.RealClock{},
+		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil },
+		Config:  vmi.PodConfig{LauncherImage: "launcher:v1"}}
 }
