@@ -100,33 +100,33 @@ quick: ## gofmt, vet, the pure packages and their goldens: no root, no image (2 
 	go test -vet=off $(PURE)
 
 # What make e2e has no time for; make e2e-long runs them, on two clusters beside each other.
-# TestHandlerAway waits for half an hour.
-WAITS_AND_FLOODS := TestHandlerAway TestBadNetworks TestCycles TestGuestFloods TestHostileAgent TestNetworkGarbage TestSerialFlood TestVirtioGarbage
-OUTAGES := TestAPIServerStopped TestAutoscaler TestBurst TestConsoleBulk TestConsoleOutages TestControllerKilled TestInsideGuest TestCPULabels \
-	TestDiskFails TestEvicted TestExamplesRun TestHandlerIsGone TestImportFaults TestInstallation TestKubeletKilled TestLANPage TestLinkState TestManagedTap TestMTU TestMultus TestNodeFull \
-	TestOneWriter TestOutOfMemory TestPowerCut TestPrometheus TestRouter TestRuntimeRestarted TestSRIOVResource TestStopped TestTwoControllers \
-	TestUpgrade TestWeb TestWithoutAPI TestWorkloadUpdateOneNode TestFilesystems TestFilesystemsLive TestFilesystemDies TestFilesystemCrowd TestFilesystemHangs
+# TestHandlerAwayForHalfAnHour waits for half an hour.
+WAITS_AND_FLOODS := TestHandlerAwayForHalfAnHour TestVMOnABadNetworkSaysWhy TestVMIsThatCameAndWentLeaveNothing TestGuestFloods TestHostileAgent TestNetworkGarbage TestSerialFlood TestVirtioGarbage
+OUTAGES := TestAPIServerStopped TestAutoscaler TestManyBusyGuestsStartAtOnce TestConsoleBulk TestConsoleOutages TestControllerKilled TestGuestFindsWhatItsVMISays TestCPULabels \
+	TestFailingDiskPausesTheGuest TestEvictedGuestRunsAgain TestKubeVirtExamplesRun TestNodeWithoutHandlerGetsNoGuests TestImportFaults TestInstallation TestKubeletKilled TestLANPage TestLinkState TestManagedTap TestLargestPacketsGoToAndFromGuests TestMultus TestGuestsWaitWhileTheNodeIsFull \
+	TestNoTwoQEMUsWriteToOneDisk TestGuestOverItsMemoryEndsAsOOMKilled TestPowerCut TestRealPrometheusScrapes TestGuestRoutesBetweenTwoNetworks TestRuntimeRestarted TestSRIOVResource TestStoppedQEMUOrLauncherIsSaidSilent TestSecondControllerTakesOver \
+	TestUpgrade TestWeb TestVMIsGoOnWithoutVirtAPI TestWorkloadUpdateOneNode TestGuestSharesFilesOfAClaim TestFilesystemFollowsConfigMapChanges TestFilesystemDies TestFilesystemCrowd TestFilesystemHangs
 empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
-TWO_NODES := TestDeadNode TestLostNode TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
-	TestMigrationClaims TestMigrationConfigVolumes TestMigrationLinkState TestMigrationNetwork TestMigrationPasst TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMoves TestVolumeUpdate TestWorkloadUpdate TestMigrationFilesystems
+TWO_NODES := TestVMOfADeadNodeRunsElsewhere TestVMOfACutOffNodeRunsElsewhere TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
+	TestMigrationClaims TestMigrationConfigVolumes TestMigrationLinkState TestMigrationNetwork TestMigrationPasst TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMovesGuests TestVolumeUpdate TestWorkloadUpdate TestMigrationFilesystems
 # What needs clusters with IPv6.
 FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
 # Firmware that computes long under emulation: secure boot, measured boots, and variables and TPMs that outlive a stop.
 # TestUEFI, TestRunUEFIAndTPM and the launcher's tests hold the same in make test, each with a shorter boot.
 FIRMWARE := TestSecureBoot TestTPM TestTPMPersistent TestUEFIPersistent
 # What needs kubelets that give pods CPUs of their own.
-OWN_CPUS := TestDedicatedCPUs TestRealtime
+OWN_CPUS := TestDedicatedCPUs TestRealtimeGuestWithHugePages
 # What needs the images of arm64's guests.
 ARM64 := TestARM64
 # What needs a profile on the node, and takes it away again.
 PASST := TestPasst
 # What takes long on two CPUs, and tests one feature beside others: make e2e is to end within 20 minutes.
-SLOW := TestBlockClaim TestDatagrams TestDeafGuestOfVM TestGraceEnds TestProbes TestUEFIKernelBoot
+SLOW := TestBlockDeviceIsTheGuestsDisk TestGuestReachesAndIsReachedByUDP TestDeafGuestsSuccessorWaits TestGraceEnds TestProbesOfGuestsByHTTPAndTCP TestUEFIKernelBoot
 # What e2e-long runs for longer.
-LONGER := TestHandlerKilled
+LONGER := TestVMsDoNotNoticeAKilledHandler
 
 e2e_args = -race -vet=off -parallel 5 -timeout 60m -skip '$(call any,$(SLOW) $(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS) $(ARM64) $(PASST))' ./test/e2e
 

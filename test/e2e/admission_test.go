@@ -71,10 +71,10 @@ func past(t *testing.T, namespace string) string {
 	return asController
 }
 
-// TestWithoutAPI: without virt-api, VMIs go on, end and are deleted, the
+// TestVMIsGoOnWithoutVirtAPI: without virt-api, VMIs go on, end and are deleted, the
 // controllers' own are made and checked by them, and nobody else notices; what
 // is refused is new VMIs of users, which says who does not answer.
-func TestWithoutAPI(t *testing.T) {
+func TestVMIsGoOnWithoutVirtAPI(t *testing.T) {
 	ns := namespace(t)
 	stays, deleted, dies := create(t, ns, tiny("stays")), create(t, ns, tiny("deleted", grace(30))), create(t, ns, tiny("dies"))
 	for _, v := range []vmi{stays, deleted, dies} {

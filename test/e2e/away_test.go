@@ -10,13 +10,13 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestHandlerAway: for half an hour there is no virt-handler, because its image
+// TestHandlerAwayForHalfAnHour: for half an hour there is no virt-handler, because its image
 // cannot be pulled, say. Guests run and write; how others end is said at once, by
 // their pods, and still after its return; what is deleted goes; what is started
 // waits. It is long enough for all that counts the time meanwhile: the kubelet
 // gives up the device plugin after 5 minutes, virt-controller the node.
-// TestHandlerKilled has shorter outages, and what comes and goes within them.
-func TestHandlerAway(t *testing.T) {
+// TestVMsDoNotNoticeAKilledHandler has shorter outages, and what comes and goes within them.
+func TestHandlerAwayForHalfAnHour(t *testing.T) {
 	outage := 90 * time.Second
 	if long() {
 		outage = 30 * time.Minute

@@ -148,9 +148,9 @@ func hasIPVLAN() bool {
 	return err == nil
 }
 
-// TestBadNetworks: a VM on a network that is bad says why it does not start, or what its guest lacks. It starts when the network is mended, and
+// TestVMOnABadNetworkSaysWhy: a VM on a network that is bad says why it does not start, or what its guest lacks. It starts when the network is mended, and
 // its guest is reached there. When all is deleted, nothing is left on the node.
-func TestBadNetworks(t *testing.T) {
+func TestVMOnABadNetworkSaysWhy(t *testing.T) {
 	ns, other := namespace(t), namespace(t)
 	l := newLAN(t)
 	installMultus(t)

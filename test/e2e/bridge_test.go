@@ -17,10 +17,10 @@ func bridged(s *v1.VirtualMachineInstanceSpec) {
 	nic.Masquerade, nic.Bridge = nil, &v1.InterfaceBridge{}
 }
 
-// TestBridge: the guest is on the pod network as the pod would be, and stays
-// there when it is rebooted, and when its lease runs out. TestHandlerKilled
+// TestBridgedGuestStaysOnThePodNetwork: the guest is on the pod network as the pod would be, and stays
+// there when it is rebooted, and when its lease runs out. TestVMsDoNotNoticeAKilledHandler
 // has a guest renew it without virt-handler.
-func TestBridge(t *testing.T) {
+func TestBridgedGuestStaysOnThePodNetwork(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, clientManifest)

@@ -13,10 +13,10 @@ import (
 // burstSize guests are many times what the node's CPUs can run at once.
 const burstSize = 18
 
-// TestBurst: guests that burn CPU from their first instruction on, started all at
+// TestManyBusyGuestsStartAtOnce: guests that burn CPU from their first instruction on, started all at
 // once, all come to run, and no component is started again for answering late,
 // while they are started or after. make bench has the times.
-func TestBurst(t *testing.T) {
+func TestManyBusyGuestsStartAtOnce(t *testing.T) {
 	ns := namespace(t)
 	restarts := componentRestarts(t)
 	list := map[string]any{"apiVersion": "v1", "kind": "List"}

@@ -53,9 +53,9 @@ const (
 	moreRSS        = 8 << 10 // KiB; a hundred VMIs that left 100 KiB each would be more
 )
 
-// TestCycles: VMIs that came and went, side by side and one after the other,
+// TestVMIsThatCameAndWentLeaveNothing: VMIs that came and went, side by side and one after the other,
 // leave nothing, neither on the node nor in virt-controller and virt-handler.
-func TestCycles(t *testing.T) {
+func TestVMIsThatCameAndWentLeaveNothing(t *testing.T) {
 	const side = 5
 	cycles := 10
 	if long() {

@@ -66,9 +66,9 @@ func askPod(shell *transcript, pod string, size int) error {
 	return nil
 }
 
-// TestDatagrams: UDP to a guest from a pod on the ports that are listed, all
+// TestGuestReachesAndIsReachedByUDP: UDP to a guest from a pod on the ports that are listed, all
 // without a list, and from a guest to a pod.
-func TestDatagrams(t *testing.T) {
+func TestGuestReachesAndIsReachedByUDP(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	listed := create(t, ns, tiny("listed", ports(7), func(s *v1.VirtualMachineInstanceSpec) {
@@ -104,9 +104,9 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestMTU: the largest packets of the pod network, and none larger, go to and
+// TestLargestPacketsGoToAndFromGuests: the largest packets of the pod network, and none larger, go to and
 // from guests.
-func TestMTU(t *testing.T) {
+func TestLargestPacketsGoToAndFromGuests(t *testing.T) {
 	for _, mtu := range []int{1400, 9000} {
 		t.Run(fmt.Sprint(mtu), func(t *testing.T) { lookAtMTU(t, mtu) })
 	}

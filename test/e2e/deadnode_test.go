@@ -110,9 +110,9 @@ func (n secondNode) isBack() {
 	kubectl(n.t, "taint", "node", secondName, outOfService+"-")
 }
 
-// TestDeadNode: a VM of a node that has lost its power runs on another node once somebody says that the
+// TestVMOfADeadNodeRunsElsewhere: a VM of a node that has lost its power runs on another node once somebody says that the
 // node is off, and never on both when it comes back.
-func TestDeadNode(t *testing.T) {
+func TestVMOfADeadNodeRunsElsewhere(t *testing.T) {
 	n := newSecondNode(t)
 	ns := namespace(t)
 	m, there := n.starts(ns, "dead")
@@ -133,9 +133,9 @@ func TestDeadNode(t *testing.T) {
 	}
 }
 
-// TestLostNode: the same for a node that was cut off from the network, and ran on. When it comes back it
+// TestVMOfACutOffNodeRunsElsewhere: the same for a node that was cut off from the network, and ran on. When it comes back it
 // ends the guest at once, however long the guest may take to shut down.
-func TestLostNode(t *testing.T) {
+func TestVMOfACutOffNodeRunsElsewhere(t *testing.T) {
 	n := newSecondNode(t)
 	ns := namespace(t)
 	m, there := n.starts(ns, "lost", grace(120), cloudInit(ignoreACPI))

@@ -184,9 +184,9 @@ func placedByLauncher(t *testing.T, v vmi, own map[int]bool) {
 	}
 }
 
-// TestRealtime: a guest with NUMA nodes of huge pages sees a node with all of its CPUs and memory. The thread of its CPU has the real-time scheduler
+// TestRealtimeGuestWithHugePages: a guest with NUMA nodes of huge pages sees a node with all of its CPUs and memory. The thread of its CPU has the real-time scheduler
 // on a node that permits that, and no other thread of its pod has.
-func TestRealtime(t *testing.T) {
+func TestRealtimeGuestWithHugePages(t *testing.T) {
 	// One for the node's other processes, one for QEMU's other threads, and one for the guest's CPU: a real-time thread would starve
 	// threads of QEMU's that have the same CPU.
 	if n := runtime.NumCPU(); n < 3 {

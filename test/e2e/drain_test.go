@@ -26,10 +26,10 @@ func drain(node, selector string, timeout time.Duration) error {
 	return err
 }
 
-// TestDrain: kubectl drain ends a guest with the strategy None, and one that is to move, because there is no other node. It asks a guest with the strategy External
+// TestDrainOfTheOnlyNode: kubectl drain ends a guest with the strategy None, and one that is to move, because there is no other node. It asks a guest with the strategy External
 // to leave, which can be taken back, and ends once that guest's VMI is deleted. A drain cordons the node,
 // so no other test runs beside this one.
-func TestDrain(t *testing.T) {
+func TestDrainOfTheOnlyNode(t *testing.T) {
 	if nodes := get[corev1.NodeList](t, "nodes"); len(nodes.Items) != 1 {
 		t.Fatalf("the cluster has %d nodes: the test drains the only one", len(nodes.Items))
 	}
@@ -123,9 +123,9 @@ func (v vmi) editor() string {
 	return user
 }
 
-// TestDrainMoves: kubectl drain has a guest move to another node, and then ends. A taint kubevirt.io/drain has the guest move back, and
+// TestDrainMovesGuests: kubectl drain has a guest move to another node, and then ends. A taint kubevirt.io/drain has the guest move back, and
 // leaves a guest with the strategy None where it is.
-func TestDrainMoves(t *testing.T) {
+func TestDrainMovesGuests(t *testing.T) {
 	newSecondNode(t)
 	ns := namespace(t)
 	kubectl(t, "cordon", secondName)

@@ -58,10 +58,10 @@ func evicts(t *testing.T) (relax func()) {
 	return relax
 }
 
-// TestEvicted: a guest whose node's memory is short ends as Evicted, and its VM,
+// TestEvictedGuestRunsAgain: a guest whose node's memory is short ends as Evicted, and its VM,
 // one that is started again only after failures too, runs again when there is
 // memory. Kubeqemu's own pods stay.
-func TestEvicted(t *testing.T) {
+func TestEvictedGuestRunsAgain(t *testing.T) {
 	ns := namespace(t)
 	m := createVM(t, ns, "evicted", v1.RunStrategyRerunOnFailure)
 	alone := create(t, ns, tiny("alone"))

@@ -108,9 +108,9 @@ var examples = map[string]example{
 		"spec: {allowAutoConverge: false, bandwidthPerMigration: 2000Mi, completionTimeoutPerGiB: 100, allowPostCopy: false, selectors: {namespaceSelector: {namespace-key: namespace-value}, virtualMachineInstanceSelector: {vmi-key: vmi-value}}}")},
 }
 
-// TestExamples: the samples are accepted, and of KubeVirt's examples those of
+// TestKubeVirtExamplesAreAcceptedOrNamed: the samples are accepted, and of KubeVirt's examples those of
 // supported sorts; of the others every field, or the kind, is named.
-func TestExamples(t *testing.T) {
+func TestKubeVirtExamplesAreAcceptedOrNamed(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	samples, err := filepath.Glob("../../config/samples/*.yaml")
@@ -141,7 +141,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// notHere says why TestExamplesRun does not run an example.
+// notHere says why TestKubeVirtExamplesRun does not run an example.
 var notHere = map[string]string{
 	"vmi-pvc":              "it has the disk of another example, and runs after that",
 	"vm-alpine-datavolume": "CDI fills its disk",
@@ -150,8 +150,8 @@ var notHere = map[string]string{
 	"vmi-fedora-isolated":  "TestDedicatedCPUs runs what needs CPUs of its own",
 }
 
-// TestExamplesRun: those of supported sorts run.
-func TestExamplesRun(t *testing.T) {
+// TestKubeVirtExamplesRun: those of supported sorts run.
+func TestKubeVirtExamplesRun(t *testing.T) {
 	ns := namespace(t)
 	c := claims{t, ns}
 	for _, name := range []string{"disk-alpine", "disk-custom"} {

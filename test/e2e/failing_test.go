@@ -8,10 +8,10 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestDiskFails: a guest whose disk fails to read is paused, says which and why,
+// TestFailingDiskPausesTheGuest: a guest whose disk fails to read is paused, says which and why,
 // and goes on once the disk does: a loop device whose file was cut short, and,
 // where the kernel has it, a device mapper that answers with errors only.
-func TestDiskFails(t *testing.T) {
+func TestFailingDiskPausesTheGuest(t *testing.T) {
 	t.Parallel()
 	for kind, device := range map[string]func(claims, string) faulty{"loop": cutShort, "device-mapper": mapped} {
 		t.Run(kind, func(t *testing.T) {

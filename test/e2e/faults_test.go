@@ -84,10 +84,10 @@ func killHandler(t *testing.T) {
 	}
 }
 
-// TestHandlerKilled: VMs do not notice that virt-handler is killed. While there
+// TestVMsDoNotNoticeAKilledHandler: VMs do not notice that virt-handler is killed. While there
 // is none, one keeps its address, one writes to its disk, one dies, which is
 // reported later, and one is deleted.
-func TestHandlerKilled(t *testing.T) {
+func TestVMsDoNotNoticeAKilledHandler(t *testing.T) {
 	kills := 2
 	if long() {
 		kills = 10

@@ -44,10 +44,10 @@ func (v vmi) prints(shell *transcript, wants [][2]string) {
 	}
 }
 
-// TestFilesystems: a guest shares the files of a claim, read and written under load, and of one that is only read. Files have owners and modes as on
+// TestGuestSharesFilesOfAClaim: a guest shares the files of a claim, read and written under load, and of one that is only read. Files have owners and modes as on
 // the claim, and what the guest makes is the pod's user's. Links, devices and other users' files in the claim lead nowhere. The guest's stop ends
 // the pod.
-func TestFilesystems(t *testing.T) {
+func TestGuestSharesFilesOfAClaim(t *testing.T) {
 	t.Parallel()
 	c := claims{t, namespace(t)}
 	path := c.folder("data", "1Gi", `chmod 2775 . && chgrp 107 . && head -c 67108864 /dev/urandom >big && printf secret >/root/e2e-outside && `+
@@ -218,9 +218,9 @@ func TestFilesystemHangs(t *testing.T) {
 	}
 }
 
-// TestFilesystemsLive: a guest has the files of a ConfigMap, a Secret, the downward API and a service account, and sees a change of the ConfigMap
+// TestFilesystemFollowsConfigMapChanges: a guest has the files of a ConfigMap, a Secret, the downward API and a service account, and sees a change of the ConfigMap
 // and of its own labels without a restart.
-func TestFilesystemsLive(t *testing.T) {
+func TestFilesystemFollowsConfigMapChanges(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	hold(t, ns, object(t, "ConfigMap", "settings", map[string]string{"greeting": "hello"}))

@@ -91,9 +91,9 @@ func TestSerialFlood(t *testing.T) {
 	deletesSoon(t, guest)
 }
 
-// TestHandlerReachesNoPod: virt-handler, which is root on its node, sees no
+// TestHandlerSeesNoFilesOfPods: virt-handler, which is root on its node, sees no
 // file of any pod: there is no path, and so no link, that could lead it astray.
-func TestHandlerReachesNoPod(t *testing.T) {
+func TestHandlerSeesNoFilesOfPods(t *testing.T) {
 	t.Parallel()
 	v := create(t, namespace(t), tiny("guest"))
 	v.await(v1.Running)

@@ -39,10 +39,10 @@ func slic() []byte {
 	return table
 }
 
-// TestInsideGuest: a guest finds in itself what its VirtualMachineInstance says: disks by serial number and CD-ROMs on each bus, topology and
+// TestGuestFindsWhatItsVMISays: a guest finds in itself what its VirtualMachineInstance says: disks by serial number and CD-ROMs on each bus, topology and
 // model of its CPUs, SMBIOS, a clock with a time zone, an ACPI table of a Secret, the number of its network card, a sound card, and a disk of
 // which it can discard nothing. Its kernel panics, and the VirtualMachineInstance says so. A guest whose rebootPolicy is Terminate ends by a reboot.
-func TestInsideGuest(t *testing.T) {
+func TestGuestFindsWhatItsVMISays(t *testing.T) {
 	ns := namespace(t)
 	license, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "license"},
 		"data": map[string]string{"slic.bin": base64.StdEncoding.EncodeToString(slic())}})

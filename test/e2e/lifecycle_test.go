@@ -10,9 +10,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestLife follows a VMI from apply to delete, as a user sees it. What VMIs leave
+// TestVMIFromApplyToDelete follows a VMI from apply to delete, as a user sees it. What VMIs leave
 // behind is looked at when all tests are done.
-func TestLife(t *testing.T) {
+func TestVMIFromApplyToDelete(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	v := create(t, ns, tiny("life", grace(60), cloudInit("#cloud-config\n")))
@@ -118,7 +118,7 @@ func (v vmi) outstays(log *transcript) {
 }
 
 // TestGraceEnds: a guest that ignores the power button is gone at the end of
-// its grace period; without virt-handler too, which TestHandlerKilled shows.
+// its grace period; without virt-handler too, which TestVMsDoNotNoticeAKilledHandler shows.
 func TestGraceEnds(t *testing.T) {
 	t.Parallel()
 	v, log := deaf(t, namespace(t), "deaf")

@@ -29,9 +29,9 @@ func matrix(t *testing.T) map[string][]string {
 	return may
 }
 
-// TestMatrix: every endpoint, through the API server, by a user of every role: a
+// TestEveryEndpointByEveryRole: every endpoint, through the API server, by a user of every role: a
 // VM that does not exist is not found by those who may, and forbidden to others.
-func TestMatrix(t *testing.T) {
+func TestEveryEndpointByEveryRole(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	may := matrix(t)

@@ -164,8 +164,8 @@ func mustScraper(t *testing.T, token string) *scraper {
 	return s
 }
 
-// TestMetrics: who may sees what a guest uses, and nobody else sees anything.
-func TestMetrics(t *testing.T) {
+// TestOnlyTheRightSeesMetrics: who may sees what a guest uses, and nobody else sees anything.
+func TestOnlyTheRightSeesMetrics(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	v := create(t, ns, tiny("measured"))

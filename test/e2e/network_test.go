@@ -39,9 +39,9 @@ spec:
   ports: [{port: 80, targetPort: 9999}]
 `
 
-// TestNetwork: TCP to a guest from a pod, and from a guest to a pod and a
+// TestGuestReachesAndIsReachedByTCP: TCP to a guest from a pod, and from a guest to a pod and a
 // Service.
-func TestNetwork(t *testing.T) {
+func TestGuestReachesAndIsReachedByTCP(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, clientManifest)

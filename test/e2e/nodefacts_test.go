@@ -115,11 +115,11 @@ func TestNodeFacts(t *testing.T) {
 	waits.await(v1.Running)
 }
 
-// TestHandlerIsGone: a node whose virt-handler has not renewed its Lease for
+// TestNodeWithoutHandlerGetsNoGuests: a node whose virt-handler has not renewed its Lease for
 // five minutes gets no more guests, until it does. The Lease is made old
 // instead of waiting, and virt-controller started anew: the one that was there
 // would take any change of the Lease for a sign of life.
-func TestHandlerIsGone(t *testing.T) {
+func TestNodeWithoutHandlerGetsNoGuests(t *testing.T) {
 	node := theNode(t).Name
 	awaitLabel := func(want string) {
 		t.Helper()
@@ -158,9 +158,9 @@ func leader() (string, error) {
 	return pod, err
 }
 
-// TestTwoControllers: of two virt-controllers one works, and when it is gone,
+// TestSecondControllerTakesOver: of two virt-controllers one works, and when it is gone,
 // the other.
-func TestTwoControllers(t *testing.T) {
+func TestSecondControllerTakesOver(t *testing.T) {
 	install := func(folder string) error {
 		_, err := output("", "kubectl", "apply", "-k", filepath.Join("..", "..", "config", folder))
 		if err == nil {

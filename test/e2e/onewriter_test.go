@@ -111,8 +111,8 @@ func (w oneWriter) check() {
 	}
 }
 
-// TestOneWriter: whatever is forced, no two QEMUs have one disk for writing.
-func TestOneWriter(t *testing.T) {
+// TestNoTwoQEMUsWriteToOneDisk: whatever is forced, no two QEMUs have one disk for writing.
+func TestNoTwoQEMUsWriteToOneDisk(t *testing.T) {
 	const graceSeconds = 25
 	for _, mode := range []string{"Filesystem", "Block"} {
 		t.Run(mode, func(t *testing.T) {

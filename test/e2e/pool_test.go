@@ -67,8 +67,8 @@ func (p machines) shows(want, names string) {
 	}
 }
 
-// TestPool scales VMs up and down, and restarts a guest for another template.
-func TestPool(t *testing.T) {
+// TestPoolScalesAndUpdatesVMs scales VMs up and down, and restarts a guest for another template.
+func TestPoolScalesAndUpdatesVMs(t *testing.T) {
 	t.Parallel()
 	p := createPool(t, namespace(t), 0)
 	p.shows("0 0 0", "")

@@ -10,9 +10,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestOutOfMemory: a guest whose pod uses more than its limit of memory ends as
+// TestGuestOverItsMemoryEndsAsOOMKilled: a guest whose pod uses more than its limit of memory ends as
 // OOMKilled, and its neighbour does not notice.
-func TestOutOfMemory(t *testing.T) {
+func TestGuestOverItsMemoryEndsAsOOMKilled(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	neighbour := create(t, ns, tiny("neighbour"))
@@ -35,10 +35,10 @@ func TestOutOfMemory(t *testing.T) {
 	neighbour.awaitReady("GuestRunning")
 }
 
-// TestNodeFull: where a node's file systems are full, guests wait, and say for
+// TestGuestsWaitWhileTheNodeIsFull: where a node's file systems are full, guests wait, and say for
 // what, and go on when they are not: one whose overlay has no room below /var,
 // and one for whose slot there is none below /run. What ran before does not notice.
-func TestNodeFull(t *testing.T) {
+func TestGuestsWaitWhileTheNodeIsFull(t *testing.T) {
 	ns := namespace(t)
 	before := create(t, ns, tiny("before"))
 	before.await(v1.Running)

@@ -18,9 +18,9 @@ import (
 const probedService = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},
 "spec":{"selector":{"vmi.kubevirt.io/id":"web"},"ports":[{"port":80}]}}`
 
-// TestProbes: by HTTP through masquerade, by TCP to a bridged guest. Who answers
+// TestProbesOfGuestsByHTTPAndTCP: by HTTP through masquerade, by TCP to a bridged guest. Who answers
 // is ready, and Services send to it until it is paused; who is not alive is ended.
-func TestProbes(t *testing.T) {
+func TestProbesOfGuestsByHTTPAndTCP(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, probedService)

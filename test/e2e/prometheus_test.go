@@ -140,9 +140,9 @@ func (p *prometheus) query(query string) (series int, value float64, err error) 
 	return len(answer.Data.Result), value, err
 }
 
-// TestPrometheus: a real one scrapes what KubeVirt's Service has behind it, and has
+// TestRealPrometheusScrapes: a real one scrapes what KubeVirt's Service has behind it, and has
 // an answer to what KubeVirt's dashboards ask.
-func TestPrometheus(t *testing.T) {
+func TestRealPrometheusScrapes(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	p := startPrometheus(t, readerAccount(t, ns))

@@ -128,10 +128,10 @@ func (v vmi) in(shell *transcript, command string) string {
 	return strings.TrimSpace(out)
 }
 
-// TestClaim: a VMI waits for its claim, gets a disk of the claim's size, and
+// TestClaimDiskOutlivesItsGuest: a VMI waits for its claim, gets a disk of the claim's size, and
 // what the guest has written to it is there after it has gone; when the claim
 // grows, the running guest sees it.
-func TestClaim(t *testing.T) {
+func TestClaimDiskOutlivesItsGuest(t *testing.T) {
 	t.Parallel()
 	c := claims{t, namespace(t)}
 	v := create(t, c.namespace, tiny("first", offline, onClaim("data")))
@@ -283,9 +283,9 @@ spec:
 	return path
 }
 
-// TestBlockClaim: a block device is the guest's disk, and what it writes stays.
+// TestBlockDeviceIsTheGuestsDisk: a block device is the guest's disk, and what it writes stays.
 // The device is a loop device: the test needs one.
-func TestBlockClaim(t *testing.T) {
+func TestBlockDeviceIsTheGuestsDisk(t *testing.T) {
 	t.Parallel()
 	c := claims{t, namespace(t)}
 	// In the cluster's folder: what is left of loop devices there, its end detaches.
@@ -316,9 +316,9 @@ func TestBlockClaim(t *testing.T) {
 	}
 }
 
-// TestClaimFull: a guest whose storage fails is paused, says why, and goes on
+// TestFullStoragePausesTheGuest: a guest whose storage fails is paused, says why, and goes on
 // once the storage does: a file on a full file system, and a device on one.
-func TestClaimFull(t *testing.T) {
+func TestFullStoragePausesTheGuest(t *testing.T) {
 	t.Parallel()
 	for mode, why := range map[string][]string{
 		"Filesystem": {"No space left on device", "nospace"},
@@ -381,8 +381,8 @@ func (c claims) loopDevice(file, size string) string {
 	return device
 }
 
-// TestSampleClaim: the sample's guest and its claim.
-func TestSampleClaim(t *testing.T) {
+// TestSampleGuestWithItsClaim: the sample's guest and its claim.
+func TestSampleGuestWithItsClaim(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "config", "samples", "vmi-pvc.yaml"))
 	if err != nil {

@@ -34,9 +34,9 @@ func newFarWire(t *testing.T) lan {
 	return far
 }
 
-// TestRouter: a Debian guest with the pod network, a card on the LAN and a card on another wire routes between the two. A
+// TestGuestRoutesBetweenTwoNetworks: a Debian guest with the pod network, a card on the LAN and a card on another wire routes between the two. A
 // machine of each exchange a million bytes both ways, and no other way leads from one to the other.
-func TestRouter(t *testing.T) {
+func TestGuestRoutesBetweenTwoNetworks(t *testing.T) {
 	ns := namespace(t)
 	l := newLAN(t)
 	far := newFarWire(t)

@@ -13,9 +13,9 @@ import (
 // maxLauncherRSS is the budget of an idle virt-launcher, in KiB.
 const maxLauncherRSS = 8 << 10
 
-// TestRestricted: the launcher runs where the restricted Pod Security Standard
+// TestLauncherRunsRestricted: the launcher runs where the restricted Pod Security Standard
 // is enforced, and it and QEMU can do nothing.
-func TestRestricted(t *testing.T) {
+func TestLauncherRunsRestricted(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t, "pod-security.kubernetes.io/enforce=restricted")
 	v := create(t, ns, tiny("guest", cloudInit("#cloud-config\n")))

@@ -33,9 +33,9 @@ func (v vmi) awaitReady(reason string) {
 	}
 }
 
-// TestStopped: a QEMU, or a launcher, that does not run is said not to answer,
+// TestStoppedQEMUOrLauncherIsSaidSilent: a QEMU, or a launcher, that does not run is said not to answer,
 // until it does again; its neighbour does not notice; and it can be deleted.
-func TestStopped(t *testing.T) {
+func TestStoppedQEMUOrLauncherIsSaidSilent(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
 		process func(vmi) nodeProcess

@@ -46,8 +46,8 @@ func TestKernelBoot(t *testing.T) {
 	}
 }
 
-// TestDevices: one guest with everything of the core spec that it can look at.
-func TestDevices(t *testing.T) {
+// TestGuestWithEveryCoreDevice: one guest with everything of the core spec that it can look at.
+func TestGuestWithEveryCoreDevice(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, `

@@ -255,9 +255,9 @@ func (m vm) unread(t *testing.T) {
 
 func last(s string, n int) string { return s[max(0, len(s)-n):] }
 
-// TestExpand: a VM is shown with its instancetype in it, by its name and as a
+// TestExpandShowsVMWithItsInstancetype: a VM is shown with its instancetype in it, by its name and as a
 // manifest, and can be run as it is shown.
-func TestExpand(t *testing.T) {
+func TestExpandShowsVMWithItsInstancetype(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, `{"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype", "metadata": {"name": "small"},

@@ -195,9 +195,9 @@ func (s *transcript) prompt() *transcript {
 	return s
 }
 
-// TestVerbs: start, stop and restart, through the API server, do with every run
+// TestStartStopRestartByRunStrategy: start, stop and restart, through the API server, do with every run
 // strategy what KubeVirt's do.
-func TestVerbs(t *testing.T) {
+func TestStartStopRestartByRunStrategy(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	for strategy, life := range map[v1.VirtualMachineRunStrategy]func(vm){
@@ -390,8 +390,8 @@ func (m vm) forRoles(ns string) {
 	}
 }
 
-// TestStreams: the screen and the ports of a guest, through the API server.
-func TestStreams(t *testing.T) {
+// TestScreenAndPortsOfAGuest: the screen and the ports of a guest, through the API server.
+func TestScreenAndPortsOfAGuest(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	machine := &v1.VirtualMachine{}

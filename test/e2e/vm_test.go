@@ -372,10 +372,10 @@ func TestOrphanedVM(t *testing.T) {
 	m.runs(uid)
 }
 
-// TestDeafGuestOfVM: while a guest takes the whole of its grace period, the next
+// TestDeafGuestsSuccessorWaits: while a guest takes the whole of its grace period, the next
 // one does not start, whatever becomes of the owner of its pod, and its user may
 // think otherwise of a restart.
-func TestDeafGuestOfVM(t *testing.T) {
+func TestDeafGuestsSuccessorWaits(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	m := createVM(t, ns, "deaf", v1.RunStrategyAlways, grace(3*deafGrace), cloudInit(ignoreACPI))

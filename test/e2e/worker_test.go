@@ -15,9 +15,9 @@ func inNowhere(s *v1.VirtualMachineInstanceSpec) {
 	s.NodeSelector = map[string]string{"e2e.kubeqemu.test/nowhere": "true"}
 }
 
-// TestWorkerToken: with the token in a node's virt-handler, one can write the
+// TestNodesTokenWritesOnlyItsVMIs: with the token in a node's virt-handler, one can write the
 // status of the VMIs of that node. All else is refused.
-func TestWorkerToken(t *testing.T) {
+func TestNodesTokenWritesOnlyItsVMIs(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	own, foreign, unbound := create(t, ns, tiny("own")), create(t, ns, tiny("foreign", inNowhere)), create(t, ns, tiny("unbound", inNowhere))
