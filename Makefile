@@ -57,7 +57,7 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	go test -tags long -timeout 50m -v ./test/kernel
 	go test -tags long -timeout 15m -v ./test/churn
 
-LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./controllers/vm
+LONGEST_UNIT := ./netsetup ./controllers/filler ./test/admission ./controllers/vm
 
 .PHONY: unit
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
