@@ -74,7 +74,7 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 PURE := ./api/... ./launcher/life ./qemuargs/... ./test/imports ./test/libvirt
 # What unpacks images and boots guests of them, which takes three times as long with -race.
 BOOTS := ./cmd/qemuargs
-LONGEST_UNIT := ./netsetup ./controllers/pool ./controllers/replicaset ./controllers/vm
+LONGEST_UNIT := ./netsetup ./controllers/filler ./test/admission ./controllers/vm
 
 .PHONY: unit
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server

@@ -2,10 +2,12 @@ package rights
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,11 +21,19 @@ import (
 
 func TestMain(m *testing.M) { golden.Main(m, "testdata/*.golden") }
 
+// loaded is what config/default has: to read the CRDs beside it takes a second.
+var loaded = sync.OnceValues(func() (*Manifests, error) { return Load("../../config/default") })
+
+// shipped returns what config/default has. The caller may add to it.
 func shipped(t *testing.T) *Manifests {
 	t.Helper()
-	m, err := Load("../../config/default")
+	all, err := loaded()
 	if err != nil {
 		t.Fatal(err)
+	}
+	m := &Manifests{
+		Accounts: slices.Clone(all.Accounts), ClusterRoles: maps.Clone(all.ClusterRoles), Roles: maps.Clone(all.Roles),
+		Bindings: slices.Clone(all.Bindings), DaemonSets: slices.Clone(all.DaemonSets), Deployments: slices.Clone(all.Deployments),
 	}
 	if len(m.Accounts) < 2 || len(m.DaemonSets) == 0 || len(m.Deployments) == 0 || len(m.Bindings) < 2 {
 		t.Fatalf("the manifests are not all there: %d accounts, %d DaemonSets, %d Deployments, %d bindings",
