@@ -16,7 +16,8 @@ func TestReceive(t *testing.T) {
 		if got := Receive(t, c, "seven"); got != 7 {
 			t.Errorf("received %d", got)
 		}
-		if got, want := failure(t, func(t testing.TB) { Receive(t, c, "eight") }), "waited 10m0s in vain for eight"; got != want {
+		got := failure(t, func(t testing.TB) { Receive(t, c, "eight") })
+		if want := "waited 10m0s in vain for eight"; got != want {
 			t.Errorf("%q, not %q", got, want)
 		}
 		close(c)

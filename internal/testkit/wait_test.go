@@ -115,7 +115,8 @@ func TestSlower(t *testing.T) {
 			})
 		})
 	}
-	if why, want := try(16*time.Second), []time.Duration{time.Second, 4 * time.Second, 16 * time.Second}; why != "" || !slices.Equal(got, want) {
+	want := []time.Duration{time.Second, 4 * time.Second, 16 * time.Second}
+	if why := try(16 * time.Second); why != "" || !slices.Equal(got, want) {
 		t.Errorf("tried with %v: %s", got, why)
 	}
 	if why, want := try(time.Hour), "with 4m16s: too short"; why != want || len(got) != 5 {
@@ -129,9 +130,10 @@ func TestSoon(t *testing.T) {
 		tries int
 		fails string
 	}{
-		"at once":     {[]time.Duration{time.Second}, 1, ""},
-		"the third":   {[]time.Duration{time.Minute, 2 * time.Second, time.Second}, 3, ""},
-		"never":       {[]time.Duration{time.Minute, 4, 3, 2, 5}, 5, "it took 2ns or more, 5 times, and should take 1ns at most"},
+		"at once":   {[]time.Duration{time.Second}, 1, ""},
+		"the third": {[]time.Duration{time.Minute, 2 * time.Second, time.Second}, 3, ""},
+		"never": {[]time.Duration{time.Minute, 4, 3, 2, 5}, 5,
+			"it took 2ns or more, 5 times, and should take 1ns at most"},
 		"at the last": {[]time.Duration{time.Minute, 4, 3, 2, 1}, 5, ""},
 	} {
 		tries, most := 0, time.Second
