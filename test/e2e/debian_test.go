@@ -52,7 +52,7 @@ const debianSpec = `  accessCredentials:
   - sshPublicKey: {source: {secret: {secretName: keys}}, propagationMethod: {noCloud: {}}}
   - sshPublicKey: {source: {secret: {secretName: keys}}, propagationMethod: {qemuGuestAgent: {users: [demo]}}}
   - userPassword: {source: {secret: {secretName: passwords}}, propagationMethod: {qemuGuestAgent: {}}}
-  livenessProbe: {guestAgentPing: {}, initialDelaySeconds: 240, periodSeconds: 20, timeoutSeconds: 15, failureThreshold: 45}
+  livenessProbe: {guestAgentPing: {}, initialDelaySeconds: 240, periodSeconds: 20, timeoutSeconds: 15, failureThreshold: 450}
   readinessProbe: {exec: {command: [/bin/grep, -q, debian, /etc/os-release]}, initialDelaySeconds: 20, periodSeconds: 10, timeoutSeconds: 15}
 `
 
