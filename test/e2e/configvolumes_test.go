@@ -79,6 +79,7 @@ func sum(text string) string { return fmt.Sprintf("%x", md5.Sum([]byte(text))) }
 // each on another kind of disk. A missing ConfigMap holds the guest up, and the VMI says so. After a restart the guest has
 // what the ConfigMap holds then.
 func TestConfigVolumes(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	long := strings.Repeat("long-name.", 25) + "end"
 	large := strings.Repeat("0123456789abcdef", 16<<10)
@@ -154,6 +155,7 @@ func TestConfigVolumes(t *testing.T) {
 
 // TestConfigVolumeRefused: a volume of which no disk can be made ends the VMI, which says why, and names the volume.
 func TestConfigVolumeRefused(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	hold(t, ns, object(t, "ConfigMap", "answers", map[string]string{"unattended.xml": "<unattend/>"}))
 	many := map[string]string{}

@@ -59,6 +59,7 @@ func TestInstancetype(t *testing.T) {
 // TestCommonInstancetypes: when the KubeVirt object asks for the well-known instancetypes and
 // preferences, they are there, and guests run with them. What an administrator created stays.
 func TestCommonInstancetypes(t *testing.T) {
+	t.Parallel()
 	awaitCondition := func(reason string) {
 		t.Helper()
 		if err := poll(func() error {
