@@ -21,7 +21,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	write("kustomization.yaml", "resources: [within, one.yaml]\nlabels:\n- pairs: {outer: x}\n")
-	write("within/kustomization.yaml", "resources: [two.yaml]\nlabels:\n- pairs: {inner: y}\n")
+	write("within/kustomization.yaml", "resources: [two.yaml]\nlabels:\n- pairs: {inner: w}\n")
 	write("within/two.yaml", "# a comment\n---\n{kind: A, metadata: {name: a, labels: {own: z}}}\n---\n{kind: B, metadata: {name: b}}\n")
 	write("one.yaml", "kind: C\nmetadata: {name: c}\n")
 	objects, err := Read(folder, filepath.Join(folder, "one.yaml"))
@@ -36,7 +36,7 @@ func TestRead(t *testing.T) {
 		}
 		got = append(got, o.GetName()+labels)
 	}
-	if all := strings.Join(got, " "); all != "azyx byx cx c" {
+	if all := strings.Join(got, " "); all != "azwx bwx cx c" {
 		t.Errorf("read %s", all)
 	}
 	write("kustomization.yaml", "resources: [one.yaml]\nnamePrefix: x\n")
