@@ -72,14 +72,14 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 
 # What computes, and has no goroutines that -race could look at; unit-race looks all the same.
 PURE := ./api/... ./launcher/life ./qemuargs/... ./test/imports ./test/libvirt
-# What unpacks images and boots guests of them, which takes three times as long with -race.
-BOOTS := ./cmd/qemuargs
+# What unpacks and converts images, and boots guests of them, which takes three times as long with -race; unit-race looks all the same.
+IMAGES := ./cmd/qemuargs ./internal/importer/fill ./internal/importer/image
 LONGEST_UNIT := ./netsetup ./controllers/filler ./test/admission ./controllers/vm
 
 .PHONY: unit
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	@# Four packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
-	@$(call gotest,unit) -race -vet=off -p 4 -timeout 60m $(LONGEST_UNIT) $$(comm -23 <(go list ./... | grep -v /test/e2e$$ | sort) <(go list $(PURE) $(BOOTS) | sort))
+	@$(call gotest,unit) -race -vet=off -p 4 -timeout 60m $(LONGEST_UNIT) $$(comm -23 <(go list ./... | grep -v /test/e2e$$ | sort) <(go list $(PURE) $(IMAGES) | sort))
 	@cd test/cluster && $(abspath test/part.sh) --yield unit-cluster go test -vet=off -timeout 10m .
 	cd test/cluster/containerd && go test -vet=off -timeout 10m ./passtprofile
 	@# They read files of another module, which Go's cache of results does not look at.
@@ -87,11 +87,11 @@ unit: packages image-launcher image-tiny cluster ## unit tests (-race), with rea
 
 .PHONY: unit-pure
 unit-pure: packages image-launcher image-tiny # the rest of the unit tests
-	@$(call gotest,unit-pure) -vet=off -timeout 60m $(BOOTS) $(PURE)
+	@$(call gotest,unit-pure) -vet=off -timeout 60m $(IMAGES) $(PURE)
 
 .PHONY: unit-race
 unit-race: packages image-launcher image-tiny ## what make test runs without -race
-	go test -race -timeout 60m $(BOOTS) $(PURE)
+	go test -race -timeout 60m $(IMAGES) $(PURE)
 
 .PHONY: quick
 quick: ## gofmt, vet, the pure packages and their goldens: no root, no image (2 minutes)
