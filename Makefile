@@ -50,7 +50,7 @@ test: packages ## everything CI runs: lint, unit tests and end-to-end tests on a
 part = test/part.sh --yield $(1)
 # $(call gotest,NAME) is go test as a part of make test. The times of its packages and tests are kept.
 gotest = $(call part,$(1)) $(GOTESTSUM) --format pkgname --jsonfile $(TIMES)/$(1).json --
-GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text --hide-summary output
+GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text
 
 .PHONY: test-all
 test-all: test unit-race long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party fuzz ## test, and the long ones

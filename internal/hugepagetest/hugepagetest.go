@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,14 +45,32 @@ func Change(pageBytes int64, pages int) error {
 	if err != nil {
 		return err
 	}
-	if err := write(path, before+pages); err != nil {
-		return err
+	after, err := before, error(nil)
+	for range tries(pageBytes) {
+		if err := write(path, before+pages); err != nil {
+			return err
+		}
+		if after, err = read(path); err != nil || after == before+pages {
+			break
+		}
+		// The kernel moves what is in the way. It makes no room where it is not asked to.
+		_ = os.WriteFile("/proc/sys/vm/compact_memory", []byte("1"), 0)
+		time.Sleep(time.Second)
 	}
-	if after, err := read(path); err != nil || after != before+pages {
+	if err != nil || after != before+pages {
 		write(path, before)
 		return fmt.Errorf("the kernel has %d huge pages instead of %d: %v", after, before+pages, err)
 	}
 	return nil
+}
+
+// tries returns how often the kernel is asked for huge pages. On a busy machine it finds small ones with time. Few kernels have
+// 1 GiB in one piece once they run, and then time is no help.
+func tries(pageBytes int64) int {
+	if pageBytes > 2<<20 {
+		return 1
+	}
+	return 60
 }
 
 func read(path string) (int, error) {

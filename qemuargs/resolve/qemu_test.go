@@ -43,7 +43,7 @@ func TestGoldensStart(t *testing.T) {
 				continue
 			}
 			t.Run(filepath.Base(dir)+"/"+q.version, func(t *testing.T) {
-				t.Parallel()
+				besideOthers(t, machine)
 				if refusal := lacksDevice(machine); refusal != "" {
 					refusesDevice(t, q, machine, refusal)
 					return
@@ -78,9 +78,17 @@ func TestMovedMachineStartsInAnotherQEMU(t *testing.T) {
 			continue // TestGoldensStart has why
 		}
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			t.Parallel()
+			besideOthers(t, machine)
 			startStopped(t, new, machine)
 		})
+	}
+}
+
+// besideOthers lets the test run beside others, unless it takes much of the machine's memory for huge pages.
+func besideOthers(t *testing.T, m *qemuargs.Machine) {
+	t.Helper()
+	if m.HugePageBytes == 0 {
+		t.Parallel()
 	}
 }
 
