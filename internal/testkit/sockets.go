@@ -14,7 +14,7 @@ func SocketPair(t testing.TB) (a, b *net.UnixConn) {
 	return connOf(t, one), connOf(t, other)
 }
 
-// SocketFiles is SocketPair as files, which other processes may inherit.
+// SocketFiles returns a pair of sockets as files, which other processes may inherit.
 func SocketFiles(t testing.TB) (a, b *os.File) {
 	t.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -39,7 +39,7 @@ func Eventually(t testing.TB, what string, check func() error) {
 
 var errNotYet = errors.New("it is not so")
 
-// Until is Eventually for a check that has nothing to say of a failure.
+// Until waits until holds returns true, as Eventually does for a check with an error.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	Eventually(t, what, func() error {
@@ -91,7 +91,7 @@ func Receive[V any](t testing.TB, c <-chan V, what string) V {
 	return ReceiveWithin(t, Patience, c, what)
 }
 
-// ReceiveWithin is Receive with a patience of its own.
+// ReceiveWithin waits for a channel's next value or its end, no longer than patience.
 func ReceiveWithin[V any](t testing.TB, patience time.Duration, c <-chan V, what string) V {
 	t.Helper()
 	timer := time.NewTimer(patience)

@@ -23,12 +23,9 @@ type program struct {
 	version string // such as 11.1.3
 }
 
-// qemus returns the host's QEMU and that of the launcher's image. What is tested with them needs root, for taps and huge pages, and time.
+// qemus returns the host's QEMU and that of the launcher's image. Tests with them need root: they make taps and lend huge pages.
 func qemus(t testing.TB) []program {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: nothing is started in QEMU")
-	}
 	if os.Geteuid() != 0 {
 		testkit.Lacks(t, "the right to make taps", "run it as root", nil)
 	}

@@ -201,7 +201,7 @@ func (s *Server) awaitServed(ctx context.Context, definitions []*unstructured.Un
 	}
 }
 
-// resources are the served resources of definitions, by group and version.
+// resources returns the served resources of definitions, by group and version.
 func resources(definitions []*unstructured.Unstructured) (map[string][]string, error) {
 	all := map[string][]string{}
 	for _, definition := range definitions {

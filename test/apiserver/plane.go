@@ -57,7 +57,7 @@ func NewPlane(space *Space, kinds []string, types ...func(*runtime.Scheme) error
 	return p
 }
 
-// With is the same, for a part of the test.
+// With returns the same plane for a part of the test, whose failures it reports.
 func (p *Plane) With(t testing.TB) *Plane {
 	space, of := *p.Space, *p
 	space.t, of.Space = t, &space
@@ -103,7 +103,7 @@ func (p *Plane) Shows(kind client.Object, name, want string) {
 	}, func(got string) bool { return got == want })
 }
 
-// Row is an object's row as kubectl would show it, or an error's text. The API server makes it, as the CRD's
+// Row returns an object's row as kubectl would show it, or an error's text. The API server makes the row, as the CRD's
 // columns say.
 func (p *Plane) Row(kind client.Object, name string) string {
 	row, err := p.row(kind, name)

@@ -143,7 +143,7 @@ func (s *Server) Space(t testing.TB) *Space {
 	return s.In(t, namespace.Name)
 }
 
-// In is a namespace that is there, for a test.
+// In returns a namespace that is there, for a test.
 func (s *Server) In(t testing.TB, namespace string) *Space {
 	t.Helper()
 	space := &Space{s, namespace, t, filepath.Join(t.TempDir(), "kubeconfig")}
@@ -153,7 +153,7 @@ func (s *Server) In(t testing.TB, namespace string) *Space {
 	return space
 }
 
-// Kubeconfig is the file of the administrator's kubeconfig, for work in the namespace.
+// Kubeconfig returns the path of the administrator's kubeconfig, for work in the namespace.
 func (s *Space) Kubeconfig() string { return s.kubeconfig }
 
 // Try runs kubectl as the administrator, in the namespace.
