@@ -404,7 +404,7 @@ func TestBesideReachesPodNetwork(t *testing.T) {
 	p.start()
 	p.run(p.guest, nil, "ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.1")
 	p.run(p.guest, nil, "ip", "neigh", "replace", "192.0.2.1", "lladdr", p.plan.Bridge.MAC, "dev", guestLink)
-	if p.passes("postrouting", "ip daddr 198.51.100.1", func() {
+	if p.seen(p.pod, traffic{"ip", "postrouting", "ip daddr 198.51.100.1"}, func() {
 		conn, err := p.dialUDP(p.guest, "198.51.100.1:67")
 		if err != nil {
 			t.Fatal(err)

@@ -118,11 +118,9 @@ func TestMTU(t *testing.T) {
 					t.Errorf("told MTU %q", told["mtu"])
 				}
 				whole := fmt.Sprintf("icmp type echo-request ip length %d", mtu)
-				if !p.passesInto(p.other, whole, func() {
+				p.comes(p.other, packets(whole), func() {
 					p.run(p.guest, nil, "busybox", "ping", "-c", "1", "-W", "5", "-s", fmt.Sprint(mtu-28), other)
-				}) {
-					t.Errorf("a packet of %d octets does not come whole", mtu)
-				}
+				})
 				p.serveTCP(p.other, ":8080")
 				for range 8 { // flows go to queues by hash
 					conn, _, err := p.dial(p.guest, other+":8080")
@@ -372,7 +370,7 @@ func TestHostileGuest(t *testing.T) {
 		return netlink.RouteAdd(&netlink.Route{Dst: loopback, Gw: net.ParseIP("10.0.2.1"), LinkIndex: link.Attrs().Index, Src: net.ParseIP(guestIP)})
 	})
 	p.run(p.guest, nil, "busybox", "ip", "addr", "del", "127.0.0.1/8", "dev", "lo")
-	p.proves("ip daddr 127.0.0.1 tcp dport 9091", func() { p.fail(p.guest, "127.0.0.1:9091") })
+	p.comes(p.pod, packets("ip daddr 127.0.0.1 tcp dport 9091"), func() { p.fail(p.guest, "127.0.0.1:9091") })
 	// From an address that is not its own, to the pod and beyond it.
 	p.run(p.guest, nil, "busybox", "ip", "addr", "add", "10.0.2.3/24", "dev", guestLink)
 	spoof := func(address string) error {
@@ -388,7 +386,7 @@ func TestHostileGuest(t *testing.T) {
 		return err
 	}
 	for _, address := range []string{"10.0.2.1:9092", otherIP + ":8080"} {
-		p.proves("ip saddr 10.0.2.3", func() {
+		p.comes(p.pod, packets("ip saddr 10.0.2.3"), func() {
 			if err := spoof(address); err == nil {
 				t.Errorf("reached %s from a false address", address)
 			}
@@ -411,36 +409,48 @@ func TestHostileGuest(t *testing.T) {
 	}
 }
 
-// proves runs an attempt that must come to nothing, and wants its packets to have
-// come to the pod: else the attempt would prove nothing.
-func (p *pod) proves(match string, attempt func()) {
-	p.t.Helper()
-	seen, end := p.probe("prerouting", match)
-	defer end()
-	attempt()
-	// The wire takes a moment.
-	testkit.Until(p.t, "a packet with "+match+" that comes to the pod", seen)
+// traffic says which frames or packets are counted, and where.
+type traffic struct {
+	family string // nftables' own: bridge, ip
+	hook   string // at whose beginning they are counted
+	match  string // an expression of nft(8)
 }
 
-// passes tells whether a matching packet is seen in the pod, at the beginning of a
-// hook, during an attempt.
-func (p *pod) passes(hook, match string, attempt func()) bool {
+// frames returns what comes to a bridge.
+func frames(match string) traffic { return traffic{"bridge", "prerouting", match} }
+
+// packets returns what comes into a namespace.
+func packets(match string) traffic { return traffic{"ip", "prerouting", match} }
+
+// watch counts what matches until end, and seen reports whether there was any.
+func (p *pod) watch(netns ns.NetNS, of traffic) (seen func() bool, end func()) {
 	p.t.Helper()
-	seen, end := p.probe(hook, match)
+	p.watched++
+	table := fmt.Sprintf("%s probe%d", of.family, p.watched)
+	p.run(netns, nil, "nft", fmt.Sprintf("add table %s; add chain %[1]s c { type filter hook %[2]s priority -390; }; add rule %[1]s c %[3]s counter",
+		table, of.hook, of.match))
+	return func() bool {
+			return !strings.Contains(p.run(netns, nil, "nft", "list", "table "+table), "packets 0 ")
+		},
+		func() { p.run(netns, nil, "nft", "delete", "table "+table) }
+}
+
+// comes waits until something matches because of an attempt: the wire takes a moment, and a busy machine longer.
+func (p *pod) comes(netns ns.NetNS, of traffic, attempt func()) {
+	p.t.Helper()
+	seen, end := p.watch(netns, of)
+	defer end()
+	attempt()
+	testkit.Until(p.t, "something with "+of.match+" comes by", seen)
+}
+
+// seen reports whether anything matches before an attempt ends. The attempt's last act must come after what is looked for.
+func (p *pod) seen(netns ns.NetNS, of traffic, attempt func()) bool {
+	p.t.Helper()
+	seen, end := p.watch(netns, of)
 	defer end()
 	attempt()
 	return seen()
-}
-
-// probe counts the matching packets at the beginning of a hook of the pod's, and tells whether there were any.
-func (p *pod) probe(hook, match string) (seen func() bool, end func()) {
-	p.t.Helper()
-	table := "probe_" + hook
-	p.run(p.pod, nil, "nft", fmt.Sprintf("add table ip %s; add chain ip %[1]s c { type filter hook %[2]s priority -390; }; add rule ip %[1]s c %[3]s counter", table, hook, match))
-	return func() bool {
-			return !strings.Contains(p.run(p.pod, nil, "nft", "list", "table", "ip", table), "packets 0 ")
-		},
-		func() { p.run(p.pod, nil, "nft", "delete", "table", "ip", table) }
 }
 
 // TestHostileNeighbour has another pod route past the list of ports, and through
@@ -453,7 +463,7 @@ func TestHostileNeighbour(t *testing.T) {
 	p.serveTCP(p.pod, "127.0.0.1:9091")
 	p.run(p.other, nil, "ip", "route", "add", "10.0.2.0/24", "via", podIP)
 	for _, port := range []string{"80", "81"} {
-		p.proves("ip daddr 10.0.2.2 tcp dport "+port, func() { p.fail(p.other, guestIP+":"+port) })
+		p.comes(p.pod, packets("ip daddr 10.0.2.2 tcp dport "+port), func() { p.fail(p.other, guestIP+":"+port) })
 	}
 	// The same by a second network of the pod's, as Multus adds it.
 	p.run(p.other, nil, "ip", "link", "add", "net1", "type", "veth", "peer", "name", "x1")
@@ -461,20 +471,20 @@ func TestHostileNeighbour(t *testing.T) {
 	p.inside(p.other, func() error { return configureLink("net1", "10.245.0.6/24", podMTU) })
 	p.inside(p.pod, func() error { return configureLink("net1", "10.245.0.5/24", podMTU) })
 	p.run(p.other, nil, "ip", "route", "replace", "10.0.2.0/24", "via", "10.245.0.5")
-	p.proves("iifname net1 ip daddr 10.0.2.2 tcp dport 81", func() { p.fail(p.other, guestIP+":81") })
+	p.comes(p.pod, packets("iifname net1 ip daddr 10.0.2.2 tcp dport 81"), func() { p.fail(p.other, guestIP+":81") })
 	// Through the pod to a third: nothing that came in by eth0 leaves by it.
 	p.run(p.other, nil, "ip", "route", "add", "192.0.2.0/24", "via", podIP)
 	const third = "ip daddr 192.0.2.1"
-	if p.passes("postrouting", third, func() {
-		p.proves(third, func() { p.fail(p.other, "192.0.2.1:80") })
+	if p.seen(p.pod, traffic{"ip", "postrouting", third}, func() {
+		p.comes(p.pod, packets(third), func() { p.fail(p.other, "192.0.2.1:80") })
 	}) {
 		t.Error("the pod routes between strangers")
 	}
 	// From the second network to the pod network: its machines are no neighbours of the pods there.
 	p.run(p.other, nil, "ip", "route", "add", "198.51.100.0/24", "via", "10.245.0.5")
 	const beyond = "iifname net1 ip daddr 198.51.100.1"
-	if p.passes("postrouting", "ip daddr 198.51.100.1", func() {
-		p.proves(beyond, func() { p.fail(p.other, "198.51.100.1:80") })
+	if p.seen(p.pod, traffic{"ip", "postrouting", "ip daddr 198.51.100.1"}, func() {
+		p.comes(p.pod, packets(beyond), func() { p.fail(p.other, "198.51.100.1:80") })
 	}) {
 		t.Error("the pod routes from its second network to the pod network")
 	}
@@ -485,7 +495,7 @@ func TestHostileNeighbour(t *testing.T) {
 	})
 	p.run(p.other, nil, "ip", "route", "add", "127.0.0.0/8", "via", podIP, "src", otherIP)
 	for _, port := range []string{"80", "9091"} {
-		p.proves("ip daddr 127.0.0.1 tcp dport "+port, func() { p.fail(p.other, "127.0.0.1:"+port) })
+		p.comes(p.pod, packets("ip daddr 127.0.0.1 tcp dport "+port), func() { p.fail(p.other, "127.0.0.1:"+port) })
 	}
 	p.reach(p.other, podIP+":80", otherIP) // the wire still works
 }

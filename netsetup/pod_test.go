@@ -44,6 +44,7 @@ type pod struct {
 	plan              *Plan
 	guestMAC          string
 	leaseSeconds      uint32 // 0: the server's own
+	watched           int    // how often watch was called
 }
 
 func newPod(t *testing.T, m Masquerade) *pod {

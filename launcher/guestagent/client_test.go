@@ -14,69 +14,70 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // TestAnswersOfDebiansAgent: what QEMU 7.2's agent in Debian 12 answered is understood.
 func TestAnswersOfDebiansAgent(t *testing.T) {
-	c, _ := connected(t)
-	ctx := t.Context()
-	check := func(what string, want, got any, err error) {
-		t.Helper()
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v, -want +got:\n%s", what, err, diff)
+	withoutClock(t, func(t *testing.T, c *Client, _ *fakeAgent) {
+		ctx := t.Context()
+		check := func(what string, want, got any, err error) {
+			t.Helper()
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%s: %v, -want +got:\n%s", what, err, diff)
+			}
 		}
-	}
-	info, err := c.Info(ctx)
-	check("info", control.AgentCommand{Name: "guest-get-devices"}, info.Commands[5], err)
-	check("version", "7.2.22", info.Version, err)
-	system, err := c.OS(ctx)
-	check("OS", control.GuestOS{Name: "Debian GNU/Linux", KernelRelease: "6.1.0-31-amd64", Version: "12 (bookworm)", PrettyName: "Debian GNU/Linux 12 (bookworm)",
-		VersionID: "12", KernelVersion: "#1 SMP PREEMPT_DYNAMIC Debian 6.1.128-1", Machine: "x86_64", ID: "debian"}, system, err)
-	found, err := c.Interfaces(ctx)
-	check("interfaces", []control.GuestInterface{{Name: "enp1s0", MAC: "52:54:00:00:00:01", Addresses: []string{"10.0.2.2"}}}, found, err)
-	users, err := c.Users(ctx)
-	check("users", []control.GuestUser{{Name: "demo", LoginTime: 1732217000.5}}, users, err)
-	systems, err := c.FileSystems(ctx)
-	check("file systems", []control.GuestFileSystem{{Name: "vda", MountPoint: "/", Type: "ext4", UsedBytes: 500000000, TotalBytes: 1200000000,
-		Disks: []control.GuestDisk{{BusType: "virtio"}}}}, systems, err)
-	var said *Error
-	if err := c.Ping(ctx); !errors.As(err, &said) || said.Class != "CommandNotFound" {
-		t.Errorf("an error of the agent's: %v", err)
-	}
+		info, err := c.Info(ctx)
+		check("info", control.AgentCommand{Name: "guest-get-devices"}, info.Commands[5], err)
+		check("version", "7.2.22", info.Version, err)
+		system, err := c.OS(ctx)
+		check("OS", control.GuestOS{Name: "Debian GNU/Linux", KernelRelease: "6.1.0-31-amd64", Version: "12 (bookworm)", PrettyName: "Debian GNU/Linux 12 (bookworm)",
+			VersionID: "12", KernelVersion: "#1 SMP PREEMPT_DYNAMIC Debian 6.1.128-1", Machine: "x86_64", ID: "debian"}, system, err)
+		found, err := c.Interfaces(ctx)
+		check("interfaces", []control.GuestInterface{{Name: "enp1s0", MAC: "52:54:00:00:00:01", Addresses: []string{"10.0.2.2"}}}, found, err)
+		users, err := c.Users(ctx)
+		check("users", []control.GuestUser{{Name: "demo", LoginTime: 1732217000.5}}, users, err)
+		systems, err := c.FileSystems(ctx)
+		check("file systems", []control.GuestFileSystem{{Name: "vda", MountPoint: "/", Type: "ext4", UsedBytes: 500000000, TotalBytes: 1200000000,
+			Disks: []control.GuestDisk{{BusType: "virtio"}}}}, systems, err)
+		var said *Error
+		if err := c.Ping(ctx); !errors.As(err, &said) || said.Class != "CommandNotFound" {
+			t.Errorf("an error of the agent's: %v", err)
+		}
+	})
 }
 
 // TestActionsAreToldToTheAgent: what the agent is told, and that it is understood.
 func TestActionsAreToldToTheAgent(t *testing.T) {
-	c, a := connected(t)
-	ctx := t.Context()
-	a.answer = func(command string, _ json.RawMessage) {
-		switch command {
-		case "guest-shutdown": // has no answer
-		case "guest-fsfreeze-status":
-			a.write(`{"return": "frozen"}` + "\n")
-		case "guest-fsfreeze-freeze", "guest-fsfreeze-thaw":
-			a.write(`{"return": 2}` + "\n")
-		default:
-			a.write(`{"return": {}}` + "\n")
+	withoutClock(t, func(t *testing.T, c *Client, a *fakeAgent) {
+		ctx := t.Context()
+		a.answer = func(command string, _ json.RawMessage) {
+			switch command {
+			case "guest-shutdown": // has no answer
+			case "guest-fsfreeze-status":
+				a.write(`{"return": "frozen"}` + "\n")
+			case "guest-fsfreeze-freeze", "guest-fsfreeze-thaw":
+				a.write(`{"return": 2}` + "\n")
+			default:
+				a.write(`{"return": {}}` + "\n")
+			}
 		}
-	}
-	status, err := c.FreezeStatus(ctx)
-	if err := errors.Join(err, c.Ping(ctx), freeze(ctx, c), c.Thaw(ctx), c.Reboot(ctx), c.Shutdown(ctx),
-		c.SetUserPassword(ctx, "root", "secret"), c.SSHSetAuthorizedKeys(ctx, "demo", []string{"ssh-ed25519 AAAA"}), c.SSHSetAuthorizedKeys(ctx, "demo", nil)); err != nil || status != Frozen {
-		t.Fatalf("%q, %v", status, err)
-	}
-	want := []string{`guest-fsfreeze-status`, `guest-ping`, `guest-fsfreeze-freeze`, `guest-fsfreeze-thaw`,
-		`guest-shutdown{"mode":"reboot"}`, `guest-shutdown{"mode":"powerdown"}`,
-		`guest-set-user-password{"username":"root","password":"` + base64.StdEncoding.EncodeToString([]byte("secret")) + `","crypted":false}`,
-		`guest-ssh-add-authorized-keys{"username":"demo","keys":["ssh-ed25519 AAAA"],"reset":true}`,
-		`guest-ssh-add-authorized-keys{"username":"demo","keys":[],"reset":true}`}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if diff := cmp.Diff(want, a.asked); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+		status, err := c.FreezeStatus(ctx)
+		if err := errors.Join(err, c.Ping(ctx), freeze(ctx, c), c.Thaw(ctx), c.Reboot(ctx), c.Shutdown(ctx),
+			c.SetUserPassword(ctx, "root", "secret"), c.SSHSetAuthorizedKeys(ctx, "demo", []string{"ssh-ed25519 AAAA"}), c.SSHSetAuthorizedKeys(ctx, "demo", nil)); err != nil || status != Frozen {
+			t.Fatalf("%q, %v", status, err)
+		}
+		want := []string{`guest-fsfreeze-status`, `guest-ping`, `guest-fsfreeze-freeze`, `guest-fsfreeze-thaw`,
+			`guest-shutdown{"mode":"reboot"}`, `guest-shutdown{"mode":"powerdown"}`,
+			`guest-set-user-password{"username":"root","password":"` + base64.StdEncoding.EncodeToString([]byte("secret")) + `","crypted":false}`,
+			`guest-ssh-add-authorized-keys{"username":"demo","keys":["ssh-ed25519 AAAA"],"reset":true}`,
+			`guest-ssh-add-authorized-keys{"username":"demo","keys":[],"reset":true}`}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if diff := cmp.Diff(want, a.asked); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
 }
 
 func freeze(ctx context.Context, c *Client) error {
@@ -181,77 +182,74 @@ func TestHostileAgentCostsLittle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, a := connected(t)
-			stop := make(chan struct{})
-			a.answer = func(string, json.RawMessage) {
-				a.write(tt.answer)
-				for tt.repeat {
-					if _, err := a.port.Write([]byte(tt.answer)); err != nil {
-						return
-					}
-					select {
-					case <-stop:
-						return
-					default:
+			withoutClock(t, func(t *testing.T, c *Client, a *fakeAgent) {
+				stop := make(chan struct{})
+				a.answer = func(string, json.RawMessage) {
+					a.write(tt.answer)
+					for tt.repeat {
+						if _, err := a.port.Write([]byte(tt.answer)); err != nil {
+							return
+						}
+						select {
+						case <-stop:
+							return
+						default:
+						}
 					}
 				}
-			}
-			hostname, err := c.Hostname(t.Context())
-			if tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("error %v, want %v", err, tt.want)
-			}
-			if len(hostname) > maxName || !utf8.ValidString(hostname) || err != nil && len(err.Error()) > 2*maxText {
-				t.Errorf("host name of %d bytes, error of %d", len(hostname), len(err.Error()))
-			}
-			if tt.repeat {
-				close(stop)
-				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-				defer cancel()
-				_, _ = c.Hostname(ctx) // what it has sent is still there
-			}
-			good(a)
-			// On a machine that has much to do the agent may need longer than a call waits.
-			for deadline := time.Now().Add(testkit.Patience); ; {
-				if hostname, err = c.Hostname(t.Context()); !errors.Is(err, ErrSilent) || time.Now().After(deadline) {
-					break
+				hostname, err := c.Hostname(t.Context())
+				if tt.want != nil && !errors.Is(err, tt.want) {
+					t.Errorf("error %v, want %v", err, tt.want)
 				}
-			}
-			if hostname != "good" || err != nil {
-				t.Errorf("afterwards: %q, %v", hostname, err)
-			}
+				if len(hostname) > maxName || !utf8.ValidString(hostname) || err != nil && len(err.Error()) > 2*maxText {
+					t.Errorf("host name of %d bytes, error of %d", len(hostname), len(err.Error()))
+				}
+				if tt.repeat {
+					close(stop)
+					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					defer cancel()
+					_, _ = c.Hostname(ctx) // what it has sent is still there
+				}
+				good(a)
+				hostname, err = c.Hostname(t.Context())
+				if hostname != "good" || err != nil {
+					t.Errorf("afterwards: %q, %v", hostname, err)
+				}
+			})
 		})
 	}
 }
 
 // TestLongListsAreCut: of a list that is long, the beginning is taken.
 func TestLongListsAreCut(t *testing.T) {
-	c, a := connected(t)
-	one := `{"name": "eth0", "hardware-address": "52:54:00:00:00:01", "ip-addresses": [` +
-		strings.Repeat(`{"ip-address": "10.0.0.1"}, `, 50) + `{"ip-address": "x"}]}`
-	a.answer = func(string, json.RawMessage) {
-		a.write(`{"return": [` + strings.Repeat(one+", ", 100) + one + "]}\n")
-	}
-	found, err := c.Interfaces(t.Context())
-	if err != nil || len(found) != 101 || len(found[0].Addresses) != maxAddresses {
-		t.Errorf("%v, %d interfaces, %v", err, len(found), found)
-	}
-	a.answer = func(string, json.RawMessage) { a.write(`{"return": [` + strings.Repeat(`{},`, 80_000) + "{}]}\n") }
-	if found, err = c.Interfaces(t.Context()); err != nil || len(found) != maxLinks {
-		t.Errorf("%v, %d interfaces, want %d", err, len(found), maxLinks)
-	}
-	if users, err := c.Users(t.Context()); err != nil || len(users) != maxUsers {
-		t.Errorf("%v, %d users, want %d", err, len(users), maxUsers)
-	}
-	a.answer = func(string, json.RawMessage) {
-		a.write(`{"return": [` + strings.Repeat(`{"name": "eth0", "hardware-address": "52:54:00:00:00:01"}, `, 100_000) + one + "]}\n")
-	}
-	if _, err = c.Interfaces(t.Context()); !errors.Is(err, ErrTooLong) {
-		t.Errorf("100,000 interfaces: %v", err)
-	}
-	a.answer = a.fromFile
-	if found, err = c.Interfaces(t.Context()); err != nil || len(found) != 1 {
-		t.Errorf("afterwards: %v, %v", err, found)
-	}
+	withoutClock(t, func(t *testing.T, c *Client, a *fakeAgent) {
+		one := `{"name": "eth0", "hardware-address": "52:54:00:00:00:01", "ip-addresses": [` +
+			strings.Repeat(`{"ip-address": "10.0.0.1"}, `, 50) + `{"ip-address": "x"}]}`
+		a.answer = func(string, json.RawMessage) {
+			a.write(`{"return": [` + strings.Repeat(one+", ", 100) + one + "]}\n")
+		}
+		found, err := c.Interfaces(t.Context())
+		if err != nil || len(found) != 101 || len(found[0].Addresses) != maxAddresses {
+			t.Errorf("%v, %d interfaces, %v", err, len(found), found)
+		}
+		a.answer = func(string, json.RawMessage) { a.write(`{"return": [` + strings.Repeat(`{},`, 80_000) + "{}]}\n") }
+		if found, err = c.Interfaces(t.Context()); err != nil || len(found) != maxLinks {
+			t.Errorf("%v, %d interfaces, want %d", err, len(found), maxLinks)
+		}
+		if users, err := c.Users(t.Context()); err != nil || len(users) != maxUsers {
+			t.Errorf("%v, %d users, want %d", err, len(users), maxUsers)
+		}
+		a.answer = func(string, json.RawMessage) {
+			a.write(`{"return": [` + strings.Repeat(`{"name": "eth0", "hardware-address": "52:54:00:00:00:01"}, `, 100_000) + one + "]}\n")
+		}
+		if _, err = c.Interfaces(t.Context()); !errors.Is(err, ErrTooLong) {
+			t.Errorf("100,000 interfaces: %v", err)
+		}
+		a.answer = a.fromFile
+		if found, err = c.Interfaces(t.Context()); err != nil || len(found) != 1 {
+			t.Errorf("afterwards: %v, %v", err, found)
+		}
+	})
 }
 
 // TestSilentAgentHoldsUpNobody: an agent that does not answer holds up nobody for long, and its

@@ -2,6 +2,7 @@ package guestagent
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -10,8 +11,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-
-	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // fakeAgent is the guest's end of the port.
@@ -23,13 +22,6 @@ type fakeAgent struct {
 	asked []string // commands but synchronizations, with their arguments
 	// answer writes the answer to a command; the default is a file of testdata.
 	answer func(command string, arguments json.RawMessage)
-}
-
-// connected is a Client and the agent that it asks.
-func connected(t *testing.T) (*Client, *fakeAgent) {
-	t.Helper()
-	ours, theirs := testkit.SocketPair(t)
-	return over(t, ours, theirs)
 }
 
 // withoutClock runs a test with a Client, the agent that it asks, and a clock that stands still while anybody works.
@@ -53,10 +45,20 @@ func over(t *testing.T, ours, theirs net.Conn) (*Client, *fakeAgent) {
 	return client, a
 }
 
+// told returns a channel of what the agent is told. It holds a few lines, as a port's buffer does, while the agent writes.
+func (a *fakeAgent) told() <-chan []byte {
+	told := make(chan []byte, 8)
+	go func() {
+		defer close(told)
+		for lines := bufio.NewScanner(a.port); lines.Scan(); {
+			told <- bytes.Clone(lines.Bytes())
+		}
+	}()
+	return told
+}
+
 func (a *fakeAgent) serve() {
-	lines := bufio.NewScanner(a.port)
-	for lines.Scan() {
-		line := lines.Bytes()
+	for line := range a.told() {
 		for len(line) > 0 && line[0] == delimiter {
 			line = line[1:]
 		}
