@@ -38,13 +38,13 @@ down: ## end the demo's cluster; nothing is left behind
 export TIMES := $(OUTPUT)/times
 
 # No test is skipped for what a command makes (internal/testkit).
-unit unit-pure unit-race: export KUBEQEMU_TEST_EVERYTHING := 1
+unit unit-plain unit-race: export KUBEQEMU_TEST_EVERYTHING := 1
 
 .PHONY: test
 test: packages ## everything CI runs: lint, unit tests and end-to-end tests on a real cluster; ends with the times of the slowest
 	@# The end-to-end tests wait much, and are the longest: they begin as soon as their images are there, and the others compute meanwhile.
 	@rm -rf $(TIMES)
-	@status=0; $(MAKE) --no-print-directory -j6 test-e2e unit unit-pure lint || status=$$?; go -C tools run ./testtimes $(TIMES); exit $$status
+	@status=0; $(MAKE) --no-print-directory -j6 test-e2e unit unit-plain lint || status=$$?; go -C tools run ./testtimes $(TIMES); exit $$status
 
 # $(call part,NAME) runs the command after it as a part of make test, which yields to the end-to-end tests.
 part = test/part.sh --yield $(1)
@@ -70,28 +70,34 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	go test -tags long -timeout 50m -v ./test/kernel
 	go test -tags long -timeout 15m -v ./test/churn
 
-# What computes, and has no goroutines that -race could look at; unit-race looks all the same.
+# What computes, and has no goroutines that -race could look at.
 PURE := ./api/... ./launcher/life ./qemuargs/... ./test/imports ./test/libvirt
-# What unpacks and converts images, and boots guests of them, which takes three times as long with -race; unit-race looks all the same.
+# Reconcilers, which start no goroutine: their tests step them, or an API server of their own does. And what only asks an API server.
+RECONCILERS := $(addprefix ./controllers/,datavolume follow handover instancetypes kubevirt migration nodelabel pool replicaset stateclaim storageclass \
+	vm vmi) ./apiserver/older ./test/admission ./test/rights
+# What unpacks and converts images, and boots guests of them.
 IMAGES := ./cmd/qemuargs ./internal/importer/fill ./internal/importer/image
-LONGEST_UNIT := ./netsetup ./controllers/filler ./test/admission ./controllers/vm
+# With -race all these take three to five times as long: unit-race looks, in make test-all.
+PLAIN := $(IMAGES) $(RECONCILERS) $(PURE)
+LONGEST_PLAIN := ./cmd/qemuargs ./controllers/vm ./test/admission ./internal/importer/fill
+LONGEST_UNIT := ./netsetup ./controllers/filler ./launcher ./controllers/node
 
 .PHONY: unit
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	@# Four packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
-	@$(call gotest,unit) -race -vet=off -p 4 -timeout 60m $(LONGEST_UNIT) $$(comm -23 <(go list ./... | grep -v /test/e2e$$ | sort) <(go list $(PURE) $(IMAGES) | sort))
+	@$(call gotest,unit) -race -vet=off -p 4 -timeout 60m $(LONGEST_UNIT) $$(comm -23 <(go list ./... | grep -v /test/e2e$$ | sort) <(go list $(PLAIN) | sort))
 	@cd test/cluster && $(abspath test/part.sh) --yield unit-cluster go test -vet=off -timeout 10m .
 	cd test/cluster/containerd && go test -vet=off -timeout 10m ./passtprofile
 	@# They read files of another module, which Go's cache of results does not look at.
 	cd tools && go test -vet=off -count 1 -timeout 10m ./...
 
-.PHONY: unit-pure
-unit-pure: packages image-launcher image-tiny # the rest of the unit tests
-	@$(call gotest,unit-pure) -vet=off -timeout 60m $(IMAGES) $(PURE)
+.PHONY: unit-plain
+unit-plain: packages image-launcher image-tiny cluster # the rest of the unit tests
+	@$(call gotest,unit-plain) -vet=off -p 3 -timeout 60m $(LONGEST_PLAIN) $(PLAIN)
 
 .PHONY: unit-race
-unit-race: packages image-launcher image-tiny ## what make test runs without -race
-	go test -race -timeout 60m $(IMAGES) $(PURE)
+unit-race: packages image-launcher image-tiny cluster ## what make test runs without -race
+	go test -race -timeout 60m $(PLAIN)
 
 .PHONY: quick
 quick: ## gofmt, vet, the pure packages and their goldens: no root, no image (2 minutes)

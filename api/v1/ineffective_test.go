@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -35,7 +37,7 @@ var effective = map[string]string{
 	"configuration.network.permitBridgeInterfaceOnPodNetwork":                                              "TestValidateForCluster",
 	"configuration.virtualMachineOptions.disableFreePageReporting":                                         "controllers/handover TestClusterConfigurationIsAFactOfTheHost",
 	"configuration.virtualMachineOptions.disableSerialConsoleLog":                                          "TestApplyClusterDefaults",
-	"configuration.hostDisk":                                                                               "TestValidateHostDisks",
+	"configuration.hostDisk":                                                                               "controllers/vmi TestHostDiskNeedsAPermittedFolder",
 	"configuration.evictionStrategy":                                                                       "TestApplyClusterDefaults",
 	"configuration.vmStateStorageClass":                                                                    "controllers/vmi TestStateClaimIsMadeOnceBeforeThePod",
 	"configuration.obsoleteCPUModels":                                                                      "controllers/nodelabel TestCPULabels",
@@ -112,6 +114,34 @@ func TestEachKubeVirtFieldHasAnEffectOrIsNamed(t *testing.T) {
 			t.Errorf("%s is no field", f.path)
 		}
 	}
+}
+
+// TestNamedTestsExist: each test that the list of effects names is there.
+func TestNamedTestsExist(t *testing.T) {
+	for path, named := range effective {
+		folder, name, found := strings.Cut(named, " ")
+		if !found && strings.HasPrefix(named, "Test") {
+			folder, name = "api/v1", named
+		}
+		if !declares(t, filepath.Join("../..", folder), "func "+name) {
+			t.Errorf("%s: there is no %s in %s", path, name, folder)
+		}
+	}
+}
+
+// declares reports whether a text begins a line of a folder's tests, as in "func TestX".
+func declares(t *testing.T, folder, text string) bool {
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(source), "\n"+text)
+	})
 }
 
 func TestIneffectiveFields(t *testing.T) {

@@ -200,6 +200,7 @@ func TestOnAPIServer(t *testing.T) {
 	p.shows("0 1 0")
 	p.patch(`{"spec":{"paused":false}}`)
 	p.shows("0 0 0")
+	p.Until(p.names, func(s string) bool { return s == "tiny" }) // a VM that is deleted counts no longer, and is there until its VMI is gone
 	p.Said("SuccessfulCreate", "SuccessfulDelete", "SuccessfulUpdate", "SuccessfulRestart", "SuccessfulPaused", "SuccessfulResume")
 
 	// A template that fits no VM makes none.

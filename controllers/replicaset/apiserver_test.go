@@ -172,6 +172,7 @@ func TestOnAPIServer(t *testing.T) {
 	p.scaleSubresource()
 	p.scale(0)
 	p.shows("0 0 0")
+	p.Until(func() string { return fmt.Sprint(len(p.names())) }, func(n string) bool { return n == "0" }) // a VMI that is deleted counts no longer, and is there for a while
 
 	// A template that fits no VMI makes none.
 	p.patch(`{"spec":{"replicas":2,"template":{"spec":{"domain":{"memory":{"guest":"1k"}}}}}}`)

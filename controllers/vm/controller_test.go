@@ -22,9 +22,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
-// TestReconciler runs the controller against a real API server: first on a cluster without CDI, and then with a
+// TestReconcilerOnAPIServer runs the controller against a real API server: first on a cluster without CDI, and then with a
 // stand-in of it.
-func TestReconciler(t *testing.T) {
+func TestReconcilerOnAPIServer(t *testing.T) {
 	s := startServer(t)
 	early := s.subject(t)
 	early.withDisks("runStrategy: Always", "source: {blank: {}}")

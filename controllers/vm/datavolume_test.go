@@ -32,8 +32,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 )
 
-// TestSurvey: which DataVolumes are to be made, and what is said of the others.
-func TestSurvey(t *testing.T) {
+// TestWhichDataVolumesAreToBeMade: which DataVolumes are to be made, and what is said of the others.
+func TestWhichDataVolumesAreToBeMade(t *testing.T) {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "own"}}
 	for _, name := range []string{"a", "b"} {
 		vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, v1.DataVolumeTemplate{ObjectMeta: v1.DataVolumeTemplateMeta{Name: name}})
@@ -116,8 +116,8 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// TestJoined: what is said of many disks is bounded.
-func TestJoined(t *testing.T) {
+// TestMessageOfManyDisksIsBounded: what is said of many disks is bounded.
+func TestMessageOfManyDisksIsBounded(t *testing.T) {
 	if got := joined(slices.Repeat([]string{strings.Repeat("ä", 1000)}, 32)); len(got) > 4<<10+len("…") || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes: %.40s", len(got), got)
 	}
@@ -134,8 +134,8 @@ func withDisk() *v1.VirtualMachine {
 	return vm
 }
 
-// TestUnfilled: a DataVolume that cannot be made is said once, and tried again in time.
-func TestUnfilled(t *testing.T) {
+// TestRefusedDataVolumeIsSaidOnce: a DataVolume that cannot be made is said once, and tried again in time.
+func TestRefusedDataVolumeIsSaidOnce(t *testing.T) {
 	f := newFaulty(t, interceptor.Funcs{}, withDisk())
 	for range 2 {
 		if after, err := f.step(); err != nil || after < 5*time.Second || after > 5*time.Minute {
@@ -151,8 +151,8 @@ func TestUnfilled(t *testing.T) {
 	}
 }
 
-// TestGoneAgain: CDI's kinds may go after they were looked up. The API server answers 404 then.
-func TestGoneAgain(t *testing.T) {
+// TestCDIsKindsMayGoAgain: CDI's kinds may go after they were looked up. The API server answers 404 then.
+func TestCDIsKindsMayGoAgain(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
 	f := newFaulty(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -166,8 +166,8 @@ func TestGoneAgain(t *testing.T) {
 	}
 }
 
-// TestCollected: what CDI filled, and whose DataVolume it deleted, is not filled again.
-func TestCollected(t *testing.T) {
+// TestCollectedDataVolumeIsNotFilledAgain: what CDI filled, and whose DataVolume it deleted, is not filled again.
+func TestCollectedDataVolumeIsNotFilledAgain(t *testing.T) {
 	for collected, want := range map[string]string{"true": "disk", "false": "made"} {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": collected}}}
 		vm := withDisk()
@@ -204,9 +204,9 @@ func TestCollectedWithoutCDI(t *testing.T) {
 	}
 }
 
-// TestContended: a quota that others use at the same time answers with a conflict, of which no event
+// TestContendedQuotaIsTriedAgain: a quota that others use at the same time answers with a conflict, of which no event
 // comes.
-func TestContended(t *testing.T) {
+func TestContendedQuotaIsTriedAgain(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
 	for _, vm := range []*v1.VirtualMachine{vm, valid(v1.RunStrategyAlways)} {
@@ -221,9 +221,9 @@ func TestContended(t *testing.T) {
 	}
 }
 
-// TestDeletedWithVMI: a VMI that waits for a disk needs the disk's DataVolume still, and a VMI whose
+// TestWaitingVMIKeepsItsDataVolume: a VMI that waits for a disk needs the disk's DataVolume still, and a VMI whose
 // launcher pod is made does not.
-func TestDeletedWithVMI(t *testing.T) {
+func TestWaitingVMIKeepsItsDataVolume(t *testing.T) {
 	for phase, want := range map[v1.VirtualMachineInstancePhase]bool{v1.Pending: true, v1.Scheduling: true, v1.Running: false} {
 		vm := withDisk()
 		vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
@@ -243,8 +243,8 @@ func TestDeletedWithVMI(t *testing.T) {
 	}
 }
 
-// TestUnread: an API server that does not answer changes nothing of what the status says.
-func TestUnread(t *testing.T) {
+// TestSilentAPIServerChangesNoStatus: an API server that does not answer changes nothing of what the status says.
+func TestSilentAPIServerChangesNoStatus(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
 	f := newFaulty(t, interceptor.Funcs{}, vm)
@@ -265,8 +265,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestFailedWithVMI: CDI may fail before there is a claim. Then the VMI knows nothing of the failure.
-func TestFailedWithVMI(t *testing.T) {
+// TestFailureOfCDIBeforeThereIsAClaim: CDI may fail before there is a claim. Then the VMI knows nothing of the failure.
+func TestFailureOfCDIBeforeThereIsAClaim(t *testing.T) {
 	vm := withDisk()
 	vmi := run(v1.Pending)
 	vmi.Namespace, vmi.Name, vmi.UID, vmi.CreationTimestamp = "ns", "vm", "vmi", metav1.NewTime(now.Add(-time.Hour))
@@ -339,8 +339,8 @@ func TestInferredFromWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestPostpone: DataVolumes are asked about seldom once they take long.
-func TestPostpone(t *testing.T) {
+// TestLongWaitsAreAskedAboutSeldom: DataVolumes are asked about seldom once they take long.
+func TestLongWaitsAreAskedAboutSeldom(t *testing.T) {
 	now := time.Now()
 	for waited, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 40 * time.Second: 5 * time.Second, 5 * time.Minute: 30 * time.Second, 100 * time.Hour: time.Minute} {
 		for after, least := range map[time.Duration]time.Duration{0: want, time.Second: time.Second, time.Hour: want} {

@@ -144,7 +144,9 @@ func TestAPIRestarted(t *testing.T) {
 	go func() {
 		defer close(failed)
 		created := 0
-		for {
+		turns := time.NewTicker(200 * time.Millisecond) // more kubectls would leave virt-api, which starts, no CPU
+		defer turns.Stop()
+		for ; ; <-turns.C {
 			select {
 			case <-stop:
 				if created < 5 {

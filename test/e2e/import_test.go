@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -96,18 +97,17 @@ func (m vm) followPercentage(volume string) []float64 {
 	m.t.Helper()
 	var seen []float64
 	if err := poll(func() error {
-		line, err := output("", "kubectl", "-n", m.namespace, "get", "datavolume", volume, "-o", "jsonpath={.status.phase} {.status.progress}")
-		phase, text, _ := strings.Cut(line, " ")
-		if err != nil || phase == "Succeeded" {
+		found, err := getObject[cdi.DataVolume]("-n", m.namespace, "datavolume", volume)
+		if err != nil || found.Status.Phase == cdi.Succeeded {
 			return err
 		}
-		if percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64); err == nil && (len(seen) == 0 || percent != seen[len(seen)-1]) {
+		if percent, err := strconv.ParseFloat(strings.TrimSuffix(string(found.Status.Progress), "%"), 64); err == nil && (len(seen) == 0 || percent != seen[len(seen)-1]) {
 			if len(seen) > 0 && percent < seen[len(seen)-1] {
 				m.t.Errorf("the percentage fell from %v to %v", seen[len(seen)-1], percent)
 			}
 			seen = append(seen, percent)
 		}
-		return fmt.Errorf("DataVolume %s is %s", volume, line)
+		return fmt.Errorf("DataVolume %s is %s %s", volume, found.Status.Phase, found.Status.Progress)
 	}); err != nil {
 		m.t.Fatal(err)
 	}

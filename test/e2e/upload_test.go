@@ -125,9 +125,9 @@ func sentByVirtctl(t *testing.T, ns, proxy string, image []byte) {
 func reaches(t *testing.T, ns, name string, phase cdi.DataVolumePhase) {
 	t.Helper()
 	if err := poll(func() error {
-		got, err := output("", "kubectl", "-n", ns, "get", "datavolume", name, "-o", "jsonpath={.status.phase}")
-		if err == nil && got != string(phase) {
-			err = fmt.Errorf("DataVolume %s is %q, want %s", name, got, phase)
+		found, err := getObject[cdi.DataVolume]("-n", ns, "datavolume", name)
+		if err == nil && found.Status.Phase != phase {
+			err = fmt.Errorf("DataVolume %s is %q, want %s", name, found.Status.Phase, phase)
 		}
 		return err
 	}); err != nil {
