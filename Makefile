@@ -63,7 +63,7 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	go test -race -tags long -timeout 5m -run OverThreeTimes -v ./netsetup
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 	go test -tags long -timeout 10m -run Memory -v ./cmd/virt-importer
-	go test -tags long -timeout 10m -run 'MemoryUEFITPM|Elsewhere|Package' -v ./cmd/qemuargs
+	go test -tags long -timeout 10m -run 'MemoryUEFITPM|UEFINetwork|Elsewhere|Package' -v ./cmd/qemuargs
 	go test -tags long -timeout 10m -run TestManyManifests -v ./qemuargs/resolve
 	go test -tags long -timeout 5m -run StartTime -v ./cmd/qemuargs/local
 	config/images/build.sh tiny nested

@@ -27,19 +27,18 @@ func keeper(t *testing.T, volume string) func() *vm {
 	}
 }
 
-// TestHostileVariables: what a tenant puts in place of the UEFI variables keeps the guest from starting, with the file's name, and no launcher waits for it.
-// The guest starts again when the tenant has mended that.
-func TestHostileVariables(t *testing.T) {
-	t.Parallel()
-	volume := t.TempDir()
-	start := keeper(t, volume)
-	path := filepath.Join(volume, "nvram/variables.fd")
-	first := start()
-	first.until(control.StateRunning)
-	left := first.tried()
-	first.stop()
+// hostileVariables: what a tenant puts in place of the UEFI variables at path keeps the guest from starting, with the file's name, and no launcher waits
+// for it. Nothing is at path afterwards.
+func hostileVariables(t *testing.T, start func() *vm, path string, left []byte) {
+	t.Helper()
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
 	outside := filepath.Join(t.TempDir(), "outside")
-	first.must(os.WriteFile(outside, left, 0o660))
+	must(os.WriteFile(outside, left, 0o660))
 	for name, c := range map[string]struct {
 		put     func() error
 		message string
@@ -51,7 +50,7 @@ func TestHostileVariables(t *testing.T) {
 		"too small":   {func() error { return os.WriteFile(path, left[:len(left)-1], 0o660) }, fmt.Sprintf("has %d bytes", len(left)-1)},
 		"too large":   {func() error { return os.WriteFile(path, append(bytes.Clone(left), 0), 0o660) }, fmt.Sprintf("has %d bytes", len(left)+1)},
 	} {
-		first.must(os.Remove(path), c.put())
+		must(os.Remove(path), c.put())
 		v := start()
 		if end := v.expectEnd(control.ReasonStartFailed, c.message); !strings.Contains(end.Message, "the UEFI variables on the claim with the guest's state") {
 			t.Errorf("%s: the end does not name the state: %q", name, end.Message)
@@ -60,23 +59,13 @@ func TestHostileVariables(t *testing.T) {
 	if now, err := os.ReadFile(outside); err != nil || !bytes.Equal(now, left) {
 		t.Errorf("the file outside has changed (%v)", err)
 	}
-	first.must(os.Remove(path), os.WriteFile(path, left, 0o660))
-	mended := start()
-	mended.until(control.StateRunning)
-	mended.stdout.Expect("BdsDxe: ")
+	must(os.Remove(path))
 }
 
-// TestGarbledVariables: variables that are none, and variables with a broken header, are the guest's own trouble: its firmware reads them inside the guest.
+// garbledVariables: variables that are none, and variables with a broken header, are the guest's own trouble: its firmware reads them inside the guest.
 // QEMU runs, and ends when the launcher is asked to end.
-func TestGarbledVariables(t *testing.T) {
-	t.Parallel()
-	volume := t.TempDir()
-	start := keeper(t, volume)
-	path := filepath.Join(volume, "nvram/variables.fd")
-	first := start()
-	first.until(control.StateRunning)
-	left := first.tried()
-	first.stop()
+func garbledVariables(t *testing.T, start func() *vm, path string, left []byte) {
+	t.Helper()
 	random := rand.New(rand.NewSource(1))
 	noise := make([]byte, qemuargs.VariablesBytes)
 	random.Read(noise)
@@ -89,7 +78,9 @@ func TestGarbledVariables(t *testing.T) {
 		garbled = append(garbled, broken)
 	}
 	for i, data := range garbled {
-		first.must(os.WriteFile(path, data, 0o660))
+		if err := os.WriteFile(path, data, 0o660); err != nil {
+			t.Fatal(err)
+		}
 		v := start()
 		v.until(control.StateRunning)
 		v.stop()
@@ -97,10 +88,6 @@ func TestGarbledVariables(t *testing.T) {
 			t.Errorf("%d: the file is %v (%v)", i, info, err)
 		}
 	}
-	first.must(os.WriteFile(path, left, 0o660))
-	mended := start()
-	mended.until(control.StateRunning)
-	mended.stdout.Expect("BdsDxe: ")
 }
 
 // TestVariablesSwapped: a tenant who swaps the variables for a link again and again while the guest starts gives QEMU no file outside of the volume.

@@ -117,32 +117,6 @@ func newUEFIMove(t *testing.T) *move {
 	return m
 }
 
-// TestPostCopyUEFI: the target's QEMU writes the variables to its own file while the flash chips' contents are on their way still.
-func TestPostCopyUEFI(t *testing.T) {
-	t.Parallel()
-	m := newUEFIMove(t)
-	m.permitPostCopy()
-	request := late // OVMF has some 15 MiB that are not zero
-	request.BytesPerSecond = 2 << 20
-	m.postCopy(request)
-	sent, err := os.ReadFile(m.source.request.Machine.Firmware.Variables.Path)
-	m.source.must(err)
-	m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, nil))
-	m.target.until(control.StateRunning)
-	if job := m.source.state().Jobs[0]; job.Finished() {
-		t.Fatal("the memory has arrived at once: nothing is tested")
-	}
-	m.source.jobEnded()
-	m.target.jobEnded()
-	m.source.must(m.source.call(control.CommandRelease, nil, nil))
-	m.source.expectEnd(control.ReasonMigrated, "another pod")
-	if got := m.target.written(); !bytes.Equal(got, sent) {
-		t.Error("the target's variables are not the source's")
-	}
-	m.target.must(m.target.call(control.CommandReset, nil, nil))
-	m.target.stdout.Expect("BdsDxe: ")
-}
-
 // TestMigrateUEFIWritten: a guest that writes UEFI variables while its memory is copied stays, because QEMU would leave these
 // behind. It can move later.
 func TestMigrateUEFIWritten(t *testing.T) {

@@ -36,7 +36,7 @@ func TestRunStrategies(t *testing.T) {
 		for _, c := range strategies {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				m := createVM(t, ns, c.name, c.strategy)
+				m := createVM(t, ns, c.name, c.strategy, bootsKernel)
 				cascade := "--cascade=background"
 				if c.strategy == v1.RunStrategyAlways {
 					cascade = "--cascade=foreground"

@@ -86,7 +86,7 @@ func (m vm) says(kind v1.ConditionType, words string) {
 // filled, and takes them with it.
 func dataVolumeTemplates(t *testing.T) {
 	c := claims{t, namespace(t)}
-	manifest := manifestOf(t, "templates", v1.RunStrategyAlways, offline, func(s *v1.VirtualMachineInstanceSpec) {
+	manifest := manifestOf(t, "templates", v1.RunStrategyAlways, bootsKernel, offline, func(s *v1.VirtualMachineInstanceSpec) {
 		for _, name := range []string{"early", "late"} {
 			s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: name, Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
 			s.Volumes = append(s.Volumes, v1.Volume{Name: name, DataVolume: &v1.DataVolumeSource{Name: name}})
@@ -158,7 +158,7 @@ func boundByFirstPod(t *testing.T) {
 	kubectl(t, "patch", "persistentvolume", c.namespace+"-"+name, "--type=json", "--patch", `[{"op":"remove","path":"/spec/claimRef"}]`)
 	c.ownedClaim(name)
 	becomes(t, c.namespace, name, `{"phase":"WaitForFirstConsumer","progress":"N/A"}`)
-	m := createVM(t, c.namespace, "late", v1.RunStrategyAlways, offline, func(s *v1.VirtualMachineInstanceSpec) {
+	m := createVM(t, c.namespace, "late", v1.RunStrategyAlways, bootsKernel, offline, func(s *v1.VirtualMachineInstanceSpec) {
 		s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: "data", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
 		s.Volumes = append(s.Volumes, v1.Volume{Name: "data", DataVolume: &v1.DataVolumeSource{Name: name}})
 	})
@@ -183,7 +183,7 @@ func boundByFirstPod(t *testing.T) {
 // content, and says so.
 func filledByCDI(t *testing.T) {
 	c := claims{t, namespace(t)}
-	m := createVM(t, c.namespace, "filled", v1.RunStrategyAlways, offline, func(s *v1.VirtualMachineInstanceSpec) {
+	m := createVM(t, c.namespace, "filled", v1.RunStrategyAlways, bootsKernel, offline, func(s *v1.VirtualMachineInstanceSpec) {
 		s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: "data", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
 		s.Volumes = append(s.Volumes, v1.Volume{Name: "data", DataVolume: &v1.DataVolumeSource{Name: "data"}})
 	})

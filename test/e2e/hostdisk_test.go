@@ -95,7 +95,7 @@ func TestHostDisk(t *testing.T) {
 	out.awaitCondition(v1.ConditionSynchronized, "CreateContainerConfigError", "subPath")
 	out.delete()
 
-	v := create(t, ns, tiny("new", offline, onHostDisk(v1.HostDisk{Path: folder + "/team/new.img", Type: v1.HostDiskExistsOrCreate, Capacity: ptr.To(resource.MustParse("10Mi"))})))
+	v := create(t, ns, tiny("new", bootsKernel, offline, onHostDisk(v1.HostDisk{Path: folder + "/team/new.img", Type: v1.HostDiskExistsOrCreate, Capacity: ptr.To(resource.MustParse("10Mi"))})))
 	v.await(v1.Running)
 	if got := v.in(v.shell(), "blockdev --getsize64 /dev/vdb && echo hello | dd of=/dev/vdb conv=sync,fsync 2>/dev/null"); got != "10485760" {
 		t.Errorf("the guest's disk has %s bytes", got)

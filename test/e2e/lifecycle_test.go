@@ -131,7 +131,7 @@ func TestGraceEnds(t *testing.T) {
 func TestGuestPowersOff(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	v := create(t, ns, tiny("off"))
+	v := create(t, ns, tiny("off", bootsKernel))
 	v.await(v1.Running)
 	v.shell().send("poweroff\n")
 	status := v.await(v1.Succeeded).Status

@@ -75,7 +75,7 @@ func TestNodeFacts(t *testing.T) {
 	awaitNodeFacts(t, accelerator, slots)
 
 	ns := namespace(t)
-	before := create(t, ns, tiny("before"))
+	before := create(t, ns, tiny("before", bootsKernel))
 	before.await(v1.Running)
 	t.Cleanup(func() {
 		if err := useEmulation(true); err != nil {

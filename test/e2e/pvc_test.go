@@ -134,7 +134,7 @@ func (v vmi) in(shell *transcript, command string) string {
 func TestClaimDiskOutlivesItsGuest(t *testing.T) {
 	t.Parallel()
 	c := claims{t, namespace(t)}
-	v := create(t, c.namespace, tiny("first", offline, onClaim("data")))
+	v := create(t, c.namespace, tiny("first", bootsKernel, offline, onClaim("data")))
 	v.awaitCondition(v1.ConditionSynchronized, "FailedPvcNotFound", c.namespace+"/data")
 	if phase := v.get().Status.Phase; phase != v1.Pending {
 		t.Errorf("without its claim it is %s", phase)
@@ -161,7 +161,7 @@ func TestClaimDiskOutlivesItsGuest(t *testing.T) {
 	}
 
 	// What is written over it, and not to it, is thrown away.
-	over := create(t, c.namespace, tiny("over", offline, onClaim("data"), func(s *v1.VirtualMachineInstanceSpec) {
+	over := create(t, c.namespace, tiny("over", bootsKernel, offline, onClaim("data"), func(s *v1.VirtualMachineInstanceSpec) {
 		s.Volumes[1] = v1.Volume{Name: "data", Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "data"}}}
 	}))
 	over.await(v1.Running)
@@ -169,7 +169,7 @@ func TestClaimDiskOutlivesItsGuest(t *testing.T) {
 	over.in(shell, "echo thrown away | dd of=/dev/vdb bs=512 seek=100 conv=sync,fsync 2>/dev/null")
 	over.delete()
 
-	again := create(t, c.namespace, tiny("second", offline, onClaim("data")))
+	again := create(t, c.namespace, tiny("second", bootsKernel, offline, onClaim("data")))
 	again.await(v1.Running)
 	shell = again.shell()
 	if got := again.in(shell, `dd if=/dev/vdb bs=512 skip=100 count=1 2>/dev/null | tr -d '\000'`); got != "written by the first" {
@@ -244,7 +244,7 @@ func TestHostileClaims(t *testing.T) {
 	}
 	// A qcow2 header in a raw disk means nothing: the guest sees it.
 	c.hostPath("qcow2", `printf 'QFI\373\000\000\000\003' > disk.img && truncate -s 1M disk.img && chown 107:107 disk.img`)
-	v := create(t, c.namespace, tiny("qcow2", offline, onClaim("qcow2")))
+	v := create(t, c.namespace, tiny("qcow2", bootsKernel, offline, onClaim("qcow2")))
 	v.await(v1.Running)
 	if got := v.in(v.shell(), "head -c 4 /dev/vdb | od -An -tx1 | tr -d ' '"); got != "514649fb" {
 		t.Errorf("the guest reads %q", got)
@@ -343,7 +343,7 @@ func TestFullStoragePausesTheGuest(t *testing.T) {
 			}
 			c.volume("full", mode, "20Mi", path)
 			c.claim("full", mode, "20Mi")
-			v := create(t, c.namespace, tiny("full", offline, onClaim("full")))
+			v := create(t, c.namespace, tiny("full", bootsKernel, offline, onClaim("full")))
 			v.await(v1.Running)
 			shell := v.shell()
 			if _, err := onNode(`head -c 15000000 /dev/zero > "$1"/filler`, folder); err != nil {

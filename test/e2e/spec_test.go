@@ -137,7 +137,7 @@ stringData: {a: "ssh-ed25519 AAAA first\n", b: "ssh-rsa BBBB second\n"}
 // TestStartPaused: a guest that starts paused is Running, and its CPUs are not.
 func TestStartPaused(t *testing.T) {
 	t.Parallel()
-	v := create(t, namespace(t), tiny("paused", func(s *v1.VirtualMachineInstanceSpec) { s.StartStrategy = v1.StartStrategyPaused }))
+	v := create(t, namespace(t), tiny("paused", bootsKernel, func(s *v1.VirtualMachineInstanceSpec) { s.StartStrategy = v1.StartStrategyPaused }))
 	v.await(v1.Running)
 	v.awaitCondition(v1.ConditionPaused, "Paused")
 	if ready := v.condition(v1.ConditionReady); ready.Status != metav1.ConditionFalse {
