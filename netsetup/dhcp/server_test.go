@@ -68,8 +68,8 @@ func TestServerSurvives(t *testing.T) {
 	}
 	server.Close()
 	server.Close() // a second one does nothing
-	if n := strings.Count(text.String(), "\n"); n < 1 || n > logBurst {
-		t.Errorf("%d log lines, want 1 to %d:\n%s", n, logBurst, text.String())
+	if n := strings.Count(text.String(), "\n"); n < 1 || n > 2*logBurst { // a slow machine takes more than one interval
+		t.Errorf("%d log lines, want 1 to %d:\n%s", n, 2*logBurst, text.String())
 	}
 	if len(conn.writes) != 0 {
 		t.Error("replied to a bad packet")

@@ -168,7 +168,7 @@ func mustScraper(t *testing.T, token string) *scraper {
 func TestOnlyTheRightSeesMetrics(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	v := create(t, ns, tiny("measured", bootsKernel))
+	v := create(t, ns, tiny("measured"))
 	targets, err := metricsTargets()
 	if err != nil || len(targets) != 3 {
 		t.Fatalf("targets are %v, %v", targets, err)
