@@ -67,7 +67,7 @@ func TestServerSurvives(t *testing.T) {
 		t.Errorf("got %v to %s, error %v", m, got.to, err)
 	}
 	server.Close()
-	server.Close() // a second one does nothing
+	server.Close()                                                        // a second one does nothing
 	if n := strings.Count(text.String(), "\n"); n < 1 || n > 2*logBurst { // a slow machine takes more than one interval
 		t.Errorf("%d log lines, want 1 to %d:\n%s", n, 2*logBurst, text.String())
 	}
