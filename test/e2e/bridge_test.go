@@ -24,7 +24,7 @@ func TestBridgedGuestStaysOnThePodNetwork(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, clientManifest)
-	v := create(t, ns, tiny("open", bridged))
+	v := create(t, ns, tiny("open", bootsKernel, bridged))
 	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	address := v.await(v1.Running).Status.Interfaces[0].IP
 	lease := regexp.QuoteMeta("tiny: eth0 " + address + "/32 via ")

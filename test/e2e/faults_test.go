@@ -95,7 +95,7 @@ func TestVMsDoNotNoticeAKilledHandler(t *testing.T) {
 	check := leavesNothing(t)
 	ns := namespace(t)
 	volume := claims{t, ns}.folder("data", "100Mi", "true")
-	vmis := []vmi{create(t, ns, tiny("bridged", bridged)), create(t, ns, tiny("writes", bootsKernel, offline, onClaim("data"))), create(t, ns, tiny("dies", bootsKernel))}
+	vmis := []vmi{create(t, ns, tiny("bridged", bootsKernel, bridged)), create(t, ns, tiny("writes", bootsKernel, offline, onClaim("data"))), create(t, ns, tiny("dies", bootsKernel))}
 	orphan, orphanLog := deaf(t, ns, "orphan")
 	var before []nodeProcess
 	for _, v := range vmis {

@@ -95,7 +95,7 @@ const deafGrace = 5
 // deaf is a guest that ignores the power button, and the log that says so.
 func deaf(t *testing.T, ns, name string) (vmi, *transcript) {
 	t.Helper()
-	v := create(t, ns, tiny(name, grace(deafGrace), cloudInit(ignoreACPI)))
+	v := create(t, ns, tiny(name, bootsKernel, grace(deafGrace), cloudInit(ignoreACPI)))
 	v.await(v1.Running)
 	log := v.log()
 	log.shows(`tiny: cidata`)

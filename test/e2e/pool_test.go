@@ -35,7 +35,7 @@ func createPool(t *testing.T, namespace string, n int32) machines {
 			VirtualMachineTemplate: v1beta1.VirtualMachineTemplateSpec{
 				ObjectMeta: v1.TemplateMeta{Labels: labels},
 				Spec: v1.VirtualMachineSpec{RunStrategy: ptr.To(v1.RunStrategyAlways),
-					Template: v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: v1.TemplateMeta{Labels: labels}, Spec: tiny("").Spec}},
+					Template: v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: v1.TemplateMeta{Labels: labels}, Spec: tiny("", bootsKernel).Spec}},
 			}},
 	})
 	if err != nil {

@@ -23,7 +23,7 @@ type replicas struct {
 func createReplicas(t *testing.T, namespace string, n int32) replicas {
 	t.Helper()
 	r := replicas{t, namespace, "web"}
-	template := tiny("")
+	template := tiny("", bootsKernel)
 	labels := map[string]string{"app": r.name}
 	object := &v1.VirtualMachineInstanceReplicaSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstanceReplicaSet"},

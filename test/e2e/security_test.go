@@ -18,7 +18,7 @@ const maxLauncherRSS = 8 << 10
 func TestLauncherRunsRestricted(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t, "pod-security.kubernetes.io/enforce=restricted")
-	v := create(t, ns, tiny("guest", cloudInit("#cloud-config\n")))
+	v := create(t, ns, tiny("guest", bootsKernel, cloudInit("#cloud-config\n")))
 	v.await(v1.Running)
 	v.log().shows(`tiny: eth0`)
 

@@ -278,7 +278,7 @@ func verbsOnce(m vm) {
 func TestPauseAndConsole(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	m := createVM(t, ns, "paused", v1.RunStrategyAlways)
+	m := createVM(t, ns, "paused", v1.RunStrategyAlways, bootsKernel)
 	none := vmi{t: t, namespace: ns, name: "none"}
 	none.asked(http.StatusNotFound, `virtualmachineinstance.kubevirt.io "none" not found`, "", "virtualmachineinstances", "pause", nil)
 	uid := m.runs("")

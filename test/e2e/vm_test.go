@@ -290,9 +290,9 @@ func (m vm) awaitMachineEvents(reasons ...string) {
 func TestOrphanedVM(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	m := createVM(t, ns, "orphan", v1.RunStrategyAlways)
+	m := createVM(t, ns, "orphan", v1.RunStrategyAlways, bootsKernel)
 	uid := m.runs("")
-	manifest := manifestOf(t, "orphan", v1.RunStrategyAlways)
+	manifest := manifestOf(t, "orphan", v1.RunStrategyAlways, bootsKernel)
 	// The controllers may write between the two objects that are compared.
 	if err := poll(func() error {
 		out, err := output(manifest, "kubectl", "-n", ns, "diff", "-f", "-")
@@ -305,7 +305,7 @@ func TestOrphanedVM(t *testing.T) {
 	}
 	qemu := m.qemu()
 	kubectl(t, "-n", ns, "delete", "vm", "orphan", "--cascade=orphan", "--timeout=600s")
-	createVM(t, ns, "orphan", v1.RunStrategyAlways)
+	createVM(t, ns, "orphan", v1.RunStrategyAlways, bootsKernel)
 	err := poll(func() error {
 		if c := m.machine().Status.Condition(v1.ConditionFailure); c == nil || c.Reason != "FailedCreate" {
 			return fmt.Errorf("condition Failure is %+v", c)
