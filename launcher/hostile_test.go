@@ -27,8 +27,8 @@ func keeper(t *testing.T, volume string) func() *vm {
 	}
 }
 
-// hostileVariables: what a tenant puts in place of the UEFI variables at path keeps the guest from starting, with the file's name, and no launcher waits
-// for it. Nothing is at path afterwards.
+// hostileVariables puts at path, in place of the UEFI variables, what a tenant may put there. The guest does not start, the end names the file, and no
+// launcher waits for it. left is what OVMF wrote. Nothing is at path afterwards.
 func hostileVariables(t *testing.T, start func() *vm, path string, left []byte) {
 	t.Helper()
 	must := func(errs ...error) {
@@ -62,8 +62,8 @@ func hostileVariables(t *testing.T, start func() *vm, path string, left []byte) 
 	must(os.Remove(path))
 }
 
-// garbledVariables: variables that are none, and variables with a broken header, are the guest's own trouble: its firmware reads them inside the guest.
-// QEMU runs, and ends when the launcher is asked to end.
+// garbledVariables puts noise, and variables with a broken header, at path. They are the guest's own trouble: its firmware reads them inside the guest.
+// QEMU runs, and ends when the launcher is asked to end. left is what OVMF wrote.
 func garbledVariables(t *testing.T, start func() *vm, path string, left []byte) {
 	t.Helper()
 	random := rand.New(rand.NewSource(1))

@@ -311,6 +311,15 @@ func (m *move) takenBack() {
 	m.source.must(m.source.call(control.CommandTakeBack, nil, nil)) // once more changes nothing
 }
 
+// runsAtTarget has the target run the guest that has come, and the source end.
+func (m *move) runsAtTarget() {
+	m.source.Helper()
+	m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, nil))
+	m.target.until(control.StateRunning)
+	m.source.must(m.source.call(control.CommandRelease, nil, nil))
+	m.source.expectEnd(control.ReasonMigrated, "another pod")
+}
+
 func (m *move) released() {
 	m.target.must(m.target.call(control.CommandRun, nil, nil))
 	m.source.must(m.source.call(control.CommandRelease, nil, nil))

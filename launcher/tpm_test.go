@@ -175,10 +175,7 @@ func TestMigrateTPM(t *testing.T) {
 	m.begin(limits)
 	m.target.until(control.StateReceived)
 	m.source.until(control.StateMoved)
-	m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, nil))
-	m.target.until(control.StateRunning)
-	m.source.must(m.source.call(control.CommandRelease, nil, nil))
-	m.source.expectEnd(control.ReasonMigrated, "another pod")
+	m.runsAtTarget()
 	if pids := m.source.emulators(); len(pids) != 0 {
 		t.Errorf("the source's emulator is left: %v", pids)
 	}
@@ -355,10 +352,7 @@ func TestMigrateTPMOnASharedVolume(t *testing.T) {
 	if folders, err = os.ReadDir(filepath.Join(volume, "tpm")); err != nil || len(folders) != 2 || folders[1].Name() == "2" {
 		t.Errorf("before the guest runs the volume has %v (%v)", folders, err)
 	}
-	m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, nil))
-	m.target.until(control.StateRunning)
-	m.source.must(m.source.call(control.CommandRelease, nil, nil))
-	m.source.expectEnd(control.ReasonMigrated, "another pod")
+	m.runsAtTarget()
 	m.target.must(m.target.call(control.CommandReset, nil, nil))
 	m.target.stdout.Expect(banner)
 	if !sameTPM(kept(t, volume, "2"), sent) {

@@ -50,10 +50,7 @@ func TestMigrateUEFIOnASharedVolume(t *testing.T) {
 	m.begin(limits)
 	m.target.until(control.StateReceived)
 	m.source.until(control.StateMoved)
-	m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, nil))
-	m.target.until(control.StateRunning)
-	m.source.must(m.source.call(control.CommandRelease, nil, nil))
-	m.source.expectEnd(control.ReasonMigrated, "another pod")
+	m.runsAtTarget()
 	if got := m.target.written(); !bytes.Equal(got, left) {
 		t.Error("the variables have changed")
 	}

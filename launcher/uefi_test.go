@@ -88,10 +88,7 @@ func TestMigrateUEFI(t *testing.T) {
 			m.source.until(control.StateMoved)
 			sent, err := os.ReadFile(m.source.request.Machine.Firmware.Variables.Path)
 			m.source.must(err)
-			m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, nil))
-			m.target.until(control.StateRunning)
-			m.source.must(m.source.call(control.CommandRelease, nil, nil))
-			m.source.expectEnd(control.ReasonMigrated, "another pod")
+			m.runsAtTarget()
 			if got := m.target.written(); !bytes.Equal(got, sent) {
 				t.Error("the target's variables are not the source's")
 			}

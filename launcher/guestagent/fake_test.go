@@ -28,14 +28,15 @@ type fakeAgent struct {
 func withoutClock(t *testing.T, test func(*testing.T, *Client, *fakeAgent)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		c, a := over(t, ours, theirs)
+		c, a := connected(t)
 		test(t, c, a)
 	})
 }
 
-func over(t *testing.T, ours, theirs net.Conn) (*Client, *fakeAgent) {
+// connected returns a Client and the agent that it asks, by a pipe.
+func connected(t *testing.T) (*Client, *fakeAgent) {
 	t.Helper()
+	ours, theirs := net.Pipe()
 	a := &fakeAgent{t: t, port: theirs}
 	a.answer = a.fromFile
 	done := make(chan struct{})

@@ -25,8 +25,8 @@ var strategies = []struct {
 	{"halted", v1.RunStrategyHalted, []step{{created, gone}, {asksStart, anew}, {halts, gone}}},
 }
 
-// TestRunStrategies: each run strategy does what KubeVirt's does, whatever
-// happens, and is deleted with its guest. Who watches sees KubeVirt's words.
+// TestRunStrategies: a VM of each run strategy does what KubeVirt's does, whatever happens to its guest. Its guest is deleted
+// with the VM. kubectl get --watch shows KubeVirt's words meanwhile.
 func TestRunStrategies(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
