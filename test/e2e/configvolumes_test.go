@@ -123,8 +123,10 @@ func TestConfigVolumes(t *testing.T) {
 		"cat /tmp/unattendCD/Autounattend.xml":         "<unattend/>",
 		"ls /tmp/unattendCD | tr '\\n' ' '":            "Autounattend.xml script.ps1",
 		"ls -A /tmp/none | wc -l":                      "0",
-		// Only a hard disk on sata can be written to.
-		"cat /sys/block/vdb/ro": "1", "cat /sys/block/sda/ro": "0",
+		// Only a hard disk on sata can be written to. Which is sda is chance: the guest looks for disks of sata and scsi at once.
+		"blockdev --getro $(findfs LABEL=settings)":      "1",
+		"blockdev --getro $(findfs LABEL=facts)":         "0",
+		"blockdev --getro $(findfs LABEL=cfgdata)":       "1",
 		"touch /tmp/settings/x 2>&1 | grep -c Read-only": "1",
 	} {
 		if got := m.in(shell, command); got != want {
