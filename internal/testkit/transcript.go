@@ -2,9 +2,10 @@ package testkit
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,12 +87,24 @@ func (s *Transcript) last() string {
 // Expect waits for a text after the text that was expected last.
 func (s *Transcript) Expect(text string) {
 	s.t.Helper()
-	s.WaitFor(fmt.Sprintf("%q", text), func(data []byte) bool {
-		i := bytes.Index(data[s.found:], []byte(text))
-		if i >= 0 {
-			s.found += i + len(text)
+	s.ExpectAny(text)
+}
+
+// ExpectAny waits for one of some texts after the text that was expected last.
+func (s *Transcript) ExpectAny(texts ...string) {
+	s.t.Helper()
+	var names []string
+	for _, text := range texts {
+		names = append(names, strconv.Quote(text))
+	}
+	s.WaitFor(strings.Join(names, " or "), func(data []byte) bool {
+		for _, text := range texts {
+			if i := bytes.Index(data[s.found:], []byte(text)); i >= 0 {
+				s.found += i + len(text)
+				return true
+			}
 		}
-		return i >= 0
+		return false
 	})
 }
 
