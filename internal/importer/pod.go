@@ -12,7 +12,8 @@ const PodPrefix = "importer-"
 
 // PodName is the name of a DataVolume's importer pod.
 func PodName(volume string) string {
-	const limit = 253 // of an object's name
+	// The kubelet keeps the pod's logs in a folder NAMESPACE_NAME_UID, whose name has at most 255 bytes.
+	const limit = 255 - 63 - 36 - len("__")
 	name := PodPrefix + volume
 	if len(name) <= limit {
 		return name

@@ -86,6 +86,8 @@ type Import struct {
 	end  int64
 	keep *keeper
 	want *checksum
+	// oneAnswer: the servers of the source do not agree on its version, so that ranges of several answers may not fit together.
+	oneAnswer bool
 	// uploads is where images are sent to.
 	uploads uploads
 }
@@ -161,6 +163,9 @@ func (j *Import) again(ctx context.Context, attempt func(context.Context) error)
 		err := attempt(ctx)
 		if !errors.Is(err, remote.ErrChanged) && !errors.Is(err, remote.ErrBroken) || ctx.Err() != nil {
 			return err
+		}
+		if errors.Is(err, remote.ErrVersions) && j.Task.Source.HTTP != nil && !j.oneAnswer {
+			j.oneAnswer, err = true, fmt.Errorf("%w, as where several servers answer: it is read in one answer now", err)
 		}
 		if begins == maxBegins {
 			return fmt.Errorf("the import began %d times: %w", maxBegins, err)

@@ -536,6 +536,34 @@ func answering(t *testing.T, text string) string {
 	return "http://" + listener.Addr().String() + "/image"
 }
 
+// TestSourceBehindABalancerIsImported: servers behind one name that have the same file, each with an ETag or a time of its own. The import begins anew once,
+// and says why.
+func TestSourceBehindABalancerIsImported(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"raw", "qcow2", "gzip"} {
+		for header, value := range map[string]string{"ETag": `"%d"`, "Last-Modified": "Mon, 02 Jan 2023 03:04:0%d GMT"} {
+			t.Run(format+" "+header, func(t *testing.T) {
+				t.Parallel()
+				s := makeSample(t, format)
+				var requests atomic.Int64
+				server := webtest.Start(t, s.reader(), s.size(), webtest.Behaviour{Before: func(w http.ResponseWriter, _ *http.Request) bool {
+					w.Header().Set(header, fmt.Sprintf(value, requests.Add(1)%3))
+					return false
+				}})
+				config := config(t, server.URL)
+				meter, err := fillDisk(context.Background(), config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				filled(t, config, s)
+				if p := meter.Progress(); p.Anew != 1 || !strings.Contains(p.AnewReason, "it is read in one answer now") {
+					t.Errorf("progress %+v", p)
+				}
+			})
+		}
+	}
+}
+
 // TestEverChangingSourceIsGivenUp: a source that never stays the same is given up.
 func TestEverChangingSourceIsGivenUp(t *testing.T) {
 	t.Parallel()
@@ -543,8 +571,9 @@ func TestEverChangingSourceIsGivenUp(t *testing.T) {
 	var requests atomic.Int64
 	server := webtest.Start(t, bytes.NewReader(content), int64(len(content)), webtest.Behaviour{})
 	server.Change(func(b *webtest.Behaviour) {
-		b.Before = func(w http.ResponseWriter, _ *http.Request) bool {
-			w.Header().Set("ETag", fmt.Sprintf(`"%d"`, requests.Add(1)))
+		b.Before = func(http.ResponseWriter, *http.Request) bool {
+			n := requests.Add(1)
+			server.Replace(bytes.NewReader(content[:int64(len(content))-512*n]), int64(len(content))-512*n, fmt.Sprintf(`"%d"`, n))
 			return false
 		}
 	})

@@ -34,7 +34,7 @@ func imageBytes(disk int64) int64 { return disk + disk/2 + 1<<30 }
 func (j *Import) options() (remote.Options, error) {
 	source := j.Task.Source.HTTP
 	o := j.Remote
-	o.URL, o.MaxSize, o.Addresses.Node = source.URL, imageBytes(j.disk.Bytes), j.Node
+	o.URL, o.MaxSize, o.Addresses.Node, o.OneAnswer = source.URL, imageBytes(j.disk.Bytes), j.Node, j.oneAnswer
 	var err error
 	if o.Addresses.Forbidden, err = prefixes(j.Task.Forbidden); err != nil {
 		return o, err

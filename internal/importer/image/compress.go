@@ -1,6 +1,7 @@
 package image
 
 import (
+	"bufio"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func Decompress(format Format, r io.Reader) (io.ReadCloser, error) {
 func decompressor(format Format, r io.Reader) (io.ReadCloser, error) {
 	switch format {
 	case Gzip:
-		return gzip.NewReader(r)
+		return newGunzip(r)
 	case XZ:
 		x, err := xz.NewReader(r, maxXZ)
 		return io.NopCloser(x), err
@@ -47,7 +48,8 @@ func decompressor(format Format, r io.Reader) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("%q is no compression", format)
 }
 
-// compressed remembers the error of reading, which is not the file's fault.
+// compressed remembers the error of reading, which is not the file's fault. It tells of the end after the last bytes, and never with them:
+// package xz would leave out a stream of which it hears together with the end.
 type compressed struct {
 	io.Reader
 	err error
@@ -58,8 +60,68 @@ func (c *compressed) Read(p []byte) (int, error) {
 	if err != nil && err != io.EOF {
 		c.err = err
 	}
+	if err == io.EOF && n > 0 {
+		err = nil
+	}
 	return n, err
 }
+
+// gunzip reads a gzip file as gzip does: its members one after the other, and behind them nothing. gzip ignores zeros there, and with a warning anything
+// else, such as a signature. compress/gzip would take that for a broken member.
+type gunzip struct {
+	from  *bufio.Reader
+	plain *gzip.Reader
+	err   error
+}
+
+func newGunzip(r io.Reader) (*gunzip, error) {
+	g := &gunzip{from: bufio.NewReader(r)}
+	var err error
+	if g.plain, err = gzip.NewReader(g.from); err != nil {
+		return nil, err
+	}
+	g.plain.Multistream(false)
+	return g, nil
+}
+
+func (g *gunzip) Read(p []byte) (int, error) {
+	for g.err == nil {
+		n, err := g.plain.Read(p)
+		if err != io.EOF {
+			return n, err
+		}
+		g.err = g.next()
+		if n > 0 {
+			return n, nil
+		}
+	}
+	return 0, g.err
+}
+
+// next begins the next member. It returns io.EOF, after it has read the file to its end, if there is none.
+func (g *gunzip) next() error {
+	const magic = "\x1f\x8b"
+	head, err := g.from.Peek(len(magic))
+	switch {
+	case err != nil && err != io.EOF:
+		return err
+	case string(head) == magic[:1]:
+		return io.ErrUnexpectedEOF
+	case string(head) != magic:
+		if _, err := io.Copy(io.Discard, g.from); err != nil {
+			return err
+		}
+		return io.EOF
+	}
+	if err := g.plain.Reset(g.from); err != nil {
+		return err
+	}
+	g.plain.Multistream(false)
+	return nil
+}
+
+// Close does nothing: a gzip reader holds nothing.
+func (g *gunzip) Close() error { return nil }
 
 // decompressed says of an error what it means.
 type decompressed struct {

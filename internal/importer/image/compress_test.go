@@ -67,6 +67,73 @@ func TestDecompress(t *testing.T) {
 	}
 }
 
+// TestCompressedFilesEnd: what the format's own program takes at the end of a file is taken, to the same bytes, and what is cut off is not.
+func TestCompressedFilesEnd(t *testing.T) {
+	t.Parallel()
+	content := []byte(strings.Repeat("a disk with content, and ", 10_000))
+	for name, c := range map[string]struct {
+		format Format
+		pack   []string
+		end    func(packed []byte) string // what follows the first stream
+		fails  bool
+	}{
+		"gzip, one":            {Gzip, []string{"gzip", "-c"}, func([]byte) string { return "" }, false},
+		"gzip, two":            {Gzip, []string{"gzip", "-c"}, func(p []byte) string { return string(p) }, false},
+		"gzip, zeros":          {Gzip, []string{"gzip", "-c"}, func([]byte) string { return strings.Repeat("\x00", 1000) }, false},
+		"gzip, a zero":         {Gzip, []string{"gzip", "-c"}, func([]byte) string { return "\x00" }, false},
+		"gzip, a signature":    {Gzip, []string{"gzip", "-c"}, func([]byte) string { return "-----BEGIN SIGNATURE-----" }, false},
+		"gzip, two and zeros":  {Gzip, []string{"gzip", "-c"}, func(p []byte) string { return string(p) + "\x00\x00\x00" }, false},
+		"gzip, half a second":  {Gzip, []string{"gzip", "-c"}, func(p []byte) string { return string(p[:len(p)/2]) }, true},
+		"gzip, no checksum":    {Gzip, []string{"gzip", "-c"}, func(p []byte) string { return string(p[:len(p)-4]) }, true},
+		"gzip, half a magic":   {Gzip, []string{"gzip", "-c"}, func(p []byte) string { return string(p[:1]) }, true},
+		"gzip, half a header":  {Gzip, []string{"gzip", "-c"}, func(p []byte) string { return string(p[:5]) }, true},
+		"xz, one":              {XZ, []string{"xz", "-c"}, func([]byte) string { return "" }, false},
+		"xz, two":              {XZ, []string{"xz", "-c"}, func(p []byte) string { return string(p) }, false},
+		"xz, padding":          {XZ, []string{"xz", "-c"}, func([]byte) string { return strings.Repeat("\x00", 1024) }, false},
+		"xz, padding between":  {XZ, []string{"xz", "-c"}, func(p []byte) string { return strings.Repeat("\x00", 8) + string(p) }, false},
+		"xz, no whole padding": {XZ, []string{"xz", "-c"}, func([]byte) string { return "\x00\x00\x00" }, true},
+		"xz, garbage":          {XZ, []string{"xz", "-c"}, func([]byte) string { return "garbage, garbage" }, true},
+		"xz, half a second":    {XZ, []string{"xz", "-c"}, func(p []byte) string { return string(p[:len(p)/2]) }, true},
+		"xz, no footer":        {XZ, []string{"xz", "-c"}, func(p []byte) string { return string(p[:len(p)-12]) }, true},
+		"xz, another check":    {XZ, []string{"xz", "-c", "--check=sha256"}, func(p []byte) string { return string(p) }, false},
+		"zstd, one":            {Zstd, []string{"zstd", "-c"}, func([]byte) string { return "" }, false},
+		"zstd, two":            {Zstd, []string{"zstd", "-c"}, func(p []byte) string { return string(p) }, false},
+		"zstd, a skippable":    {Zstd, []string{"zstd", "-c"}, func([]byte) string { return "\x5a\x2a\x4d\x18\x03\x00\x00\x00abc" }, false},
+		"zstd, half a second":  {Zstd, []string{"zstd", "-c"}, func(p []byte) string { return string(p[:len(p)/2]) }, true},
+		"zstd, no checksum":    {Zstd, []string{"zstd", "-c"}, func(p []byte) string { return string(p[:len(p)-4]) }, true},
+		"zstd, garbage":        {Zstd, []string{"zstd", "-c"}, func([]byte) string { return "garbage, garbage" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			packed := compress(t, content, c.pack...)
+			packed = append(packed, c.end(packed)...)
+			tool := exec.Command(c.pack[0], "-d", "-c")
+			tool.Stdin = bytes.NewReader(packed)
+			want, err := tool.Output()
+			var status *exec.ExitError
+			if warns := errors.As(err, &status) && status.ExitCode() == 2 && c.format == Gzip; err != nil && !warns != c.fails {
+				t.Fatalf("%s: %v", c.pack[0], err)
+			}
+			// However the bytes come.
+			for how, from := range map[string]io.Reader{"at once": bytes.NewReader(packed), "with the end": iotest.DataErrReader(bytes.NewReader(packed)), "byte by byte": iotest.OneByteReader(bytes.NewReader(packed))} {
+				r, err := Decompress(c.format, from)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(r)
+				r.Close()
+				if c.fails && !errors.Is(err, ErrUnusable) || !c.fails && (err != nil || !bytes.Equal(got, want)) {
+					t.Errorf("%s: %d bytes, %v; %s has %d bytes", how, len(got), err, c.pack[0], len(want))
+				}
+			}
+		})
+	}
+	frame := []byte("\x50\x2a\x4d\x18\x04\x00\x00\x00pzst")
+	if format, err := Detect(append(frame, compress(t, content, "zstd", "-c")...)); err != nil || format != Zstd {
+		t.Errorf("a file that begins with a skippable frame is %q, %v", format, err)
+	}
+}
+
 // TestDecompressRefusesLargeMemory: what would take much memory is refused.
 func TestDecompressRefusesLargeMemory(t *testing.T) {
 	t.Parallel()

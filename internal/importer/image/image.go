@@ -85,11 +85,19 @@ func Detect(head []byte) (Format, error) {
 			return m.format, nil
 		}
 	}
+	if isSkippable(head) {
+		return Zstd, nil
+	}
 	start := bytes.ToLower(bytes.TrimLeft(head[:min(len(head), 64)], " \t\r\n\xef\xbb\xbf"))
 	if bytes.HasPrefix(start, []byte("<!doctype html")) || bytes.HasPrefix(start, []byte("<html")) {
 		return "", unusable("it is a web page; see to the URL")
 	}
 	return Raw, nil
+}
+
+// isSkippable reports whether a file begins with a frame that zstd skips, as those of pzstd do (RFC 8878, 3.1.2).
+func isSkippable(head []byte) bool {
+	return len(head) >= 4 && head[0]&0xf0 == 0x50 && string(head[1:4]) == "\x2a\x4d\x18"
 }
 
 // maxVirtual bounds what a header may claim: 64 TiB.

@@ -143,7 +143,7 @@ func (f *File) askOnce(at *url.URL, most int64) ([]byte, error) {
 	case a.StatusCode != http.StatusOK:
 		return nil, a.refusal()
 	case validator(a.Header) != f.Validator:
-		return nil, final(fmt.Errorf("%w: its ETag or its time is another", ErrChanged))
+		return nil, final(ErrVersions)
 	}
 	text, err := io.ReadAll(io.LimitReader(a.body, most+1))
 	if err == nil && int64(len(text)) > most {
@@ -170,7 +170,7 @@ func (f *File) checkRange(a *answer, want span) error {
 	case size != f.Size:
 		return final(fmt.Errorf("%w: it has %d bytes and had %d", ErrChanged, size, f.Size))
 	case validator(a.Header) != f.Validator:
-		return final(fmt.Errorf("%w: its ETag or its time is another", ErrChanged))
+		return final(ErrVersions)
 	case got != want, a.ContentLength >= 0 && a.ContentLength != want.to-want.from:
 		return final(errors.New("the server answers with another range than it was asked for"))
 	}

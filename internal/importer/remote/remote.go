@@ -31,6 +31,10 @@ import (
 // that begins anew can have the new file.
 var ErrChanged = errors.New("the file changed on the server")
 
+// ErrVersions wraps ErrChanged: the file has the size that it had, and another ETag or time. Perhaps it is another file. Perhaps several servers behind one
+// name have the same file, and each gives it an ETag or a time of its own. A reader that begins anew with Options.OneAnswer has the file in either case.
+var ErrVersions = fmt.Errorf("%w: its ETag or its time is another", ErrChanged)
+
 // ErrBroken is wrapped by the error about a stream that broke and cannot be taken up again: the server
 // gives no ranges. A reader that begins anew can have the file.
 var ErrBroken = errors.New("the connection broke, and the server cannot go on in the middle of the file")
@@ -58,6 +62,8 @@ type Options struct {
 	Dial func(ctx context.Context) (net.Conn, error)
 	// MaxSize is how many bytes the file may have.
 	MaxSize int64
+	// OneAnswer reads the whole file from one answer, and not by ranges: what one answer has is one version of the file.
+	OneAnswer bool
 
 	// Idle is how long a server may give nothing before the connection counts as broken.
 	Idle time.Duration
@@ -162,19 +168,23 @@ func location(u *url.URL) string {
 
 // open makes the first request.
 func (f *File) open() error {
-	answer, err := f.client.get(f.ctx, f.client.origin, span{0, blockSize})
+	asked := span{0, blockSize}
+	if f.client.options.OneAnswer {
+		asked = span{}
+	}
+	answer, err := f.client.get(f.ctx, f.client.origin, asked)
 	if err != nil {
 		return err
 	}
-	switch answer.StatusCode {
-	case http.StatusPartialContent:
+	switch {
+	case answer.StatusCode == http.StatusPartialContent && asked != (span{}):
 		defer answer.close()
 		err = f.openRanges(answer)
-	case http.StatusOK:
+	case answer.StatusCode == http.StatusOK:
 		if err = f.openStream(answer); err != nil {
 			answer.close()
 		}
-	case http.StatusRequestedRangeNotSatisfiable:
+	case answer.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		answer.close()
 		return final(errors.New("the file is empty"))
 	default:
