@@ -217,9 +217,12 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 	case err != nil:
 	case l.moving.state == nil:
 		err = errors.New("migrate: no channel was opened")
-	case r.BytesPerSecond < 0, r.DowntimeMilliseconds <= 0, r.DowntimeMilliseconds > maxSeconds*1000,
+	case r.BytesPerSecond < 0:
+		err = fmt.Errorf("migrate: limits: %d bytes per second: want 0 or more", r.BytesPerSecond)
+	case r.DowntimeMilliseconds <= 0, r.DowntimeMilliseconds > maxSeconds*1000,
 		r.CompletionSeconds <= 0, r.CompletionSeconds > maxSeconds, r.StallSeconds <= 0, r.StallSeconds > maxSeconds:
-		err = fmt.Errorf("migrate: the limits %+v are not between 1 and %d seconds", r, maxSeconds)
+		err = fmt.Errorf("migrate: limits: a time of %d s in all, %d s without progress and %d ms of standstill: none may be less than 1, or more than %d days",
+			r.CompletionSeconds, r.StallSeconds, r.DowntimeMilliseconds, maxSeconds/(24*60*60))
 	}
 	if err != nil {
 		m.Answer(nil, err)

@@ -60,6 +60,11 @@ func (m *Machine) boardArgs() []Arg {
 		{Flag: "-global", Value: "ICH9-LPC.disable_s3=1", Rule: "no suspend to memory: nobody would wake the guest"},
 		{Flag: "-global", Value: "ICH9-LPC.disable_s4=1", Rule: "no suspend to disk: nobody would wake the guest"},
 	}
+	if m.NoACPI {
+		// The chipset hides from PCIe's own hotplug what is in the root ports' slots, for ACPI shows it (QEMU, docs/specs/acpi_pci_hotplug).
+		args = append(args, Arg{Flag: "-global", Value: Options{{Key: "ICH9-LPC.acpi-pci-hotplug-with-bridge-support", Value: "off",
+			Rule: "PCIe's own hotplug shows the guest what is in the slots, which ACPI would"}}, From: "noACPI"})
+	}
 	if m.NoPCIHole64 {
 		args = append(args, Arg{Flag: "-global", Value: Options{{Key: "q35-pcihost.pci-hole64-size", Value: "0K", Rule: "no window for PCI devices above 4 GiB"}}, From: "noPCIHole64"})
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -241,19 +240,6 @@ func validateMachines(vmi *VirtualMachineInstance, config *KubeVirtConfiguration
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("spec", "domain", "machine", "type"), machine.Type,
 		fmt.Sprintf("the cluster's configuration permits these machine types only (emulatedMachines): %s", strings.Join(patterns, ", ")))}
-}
-
-// permitsMachine says whether a pattern matches a machine type, or q35 or virt: a VM keeps the version
-// that its first start took. Without patterns every type is permitted.
-func permitsMachine(patterns []string, machine string) bool {
-	for _, pattern := range patterns {
-		for _, name := range []string{machine, machineAlias[architectureOf(&Machine{Type: machine})]} {
-			if ok, err := path.Match(pattern, name); ok && err == nil {
-				return true
-			}
-		}
-	}
-	return len(patterns) == 0
 }
 
 func validateBridges(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {

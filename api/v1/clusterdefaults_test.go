@@ -83,6 +83,7 @@ func TestValidateForCluster(t *testing.T) {
 		{"no bridge", forbidden, `{"domain":{"devices":{"interfaces":[{"name":"m","masquerade":{}}]}},"networks":[{"name":"m","pod":{}}]}`, ""},
 		{"machine types", `{"emulatedMachines":["pc-q35-9.*"]}`, `{"domain":{"machine":{"type":"pc-q35-9.2"},"devices":{"autoattachPodInterface":false}}}`, ""},
 		{"another machine type", `{"emulatedMachines":["pc-q35-9.*"]}`, `{"domain":{"machine":{"type":"pc-q35-7.2"},"devices":{"autoattachPodInterface":false}}}`, "spec.domain.machine.type"},
+		{"machine types of RHEL's", `{"emulatedMachines":["pc-q35-rhel9*"]}`, `{"domain":{"machine":{"type":"pc-q35-9.2"},"devices":{"autoattachPodInterface":false}}}`, ""},
 		{"a version of q35", `{"emulatedMachines":["q35*"]}`, `{"domain":{"machine":{"type":"pc-q35-7.2"},"devices":{"autoattachPodInterface":false}}}`, ""},
 		{"machine types of amd64", `{"emulatedMachines":["q35*"],"architectureConfiguration":{"amd64":{"emulatedMachines":["pc-q35-8.?"]}}}`, `{"domain":{"devices":{"autoattachPodInterface":false}}}`, "spec.domain.machine.type"},
 		{"a version of virt", `{"emulatedMachines":["q35*"],"architectureConfiguration":{"arm64":{"emulatedMachines":["virt*"]}}}`, `{"architecture":"arm64","domain":{"machine":{"type":"virt-10.0"},"devices":{"autoattachPodInterface":false}}}`, ""},

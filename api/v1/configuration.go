@@ -27,13 +27,13 @@ type KubeVirtConfiguration struct {
 	// CPURequest is what a guest's pod requests of the CPU if the guest names no request. It
 	// takes precedence over cpuAllocationRatio.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!string(self).lowerAscii().contains('e') && !string(self).startsWith('-')",message="must be positive; quantities with exponents are refused"
+	// +kubebuilder:validation:XValidation:rule="!string(self).contains('e') && (!string(self).contains('E') || string(self).endsWith('E') || string(self).endsWith('Ei')) && !string(self).startsWith('-')",message="must be positive; quantities with exponents are refused"
 	CPURequest *resource.Quantity `json:"cpuRequest,omitempty"`
 	// MachineType is deprecated: use architectureConfiguration.amd64.machineType. Refused if
 	// the two differ.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)$`
+	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+|pc-q35-rhel[0-9]+\.[0-9]+\.[0-9]+)$`
 	MachineType string `json:"machineType,omitempty"`
 	// EmulatedMachines is deprecated: use architectureConfiguration.amd64.emulatedMachines, which
 	// takes precedence.
@@ -173,7 +173,8 @@ type UnusedConfiguration struct {
 	// KSMConfiguration has no effect.
 	// +optional
 	KSMConfiguration *Kept `json:"ksmConfiguration,omitempty"`
-	// AutoCPULimitNamespaceLabelSelector has no effect.
+	// AutoCPULimitNamespaceLabelSelector selects namespaces by their labels. A launcher pod there may use as many CPUs as its guest has,
+	// unless its VirtualMachineInstance gives a limit.
 	// +optional
 	AutoCPULimitNamespaceLabelSelector *metav1.LabelSelector `json:"autoCPULimitNamespaceLabelSelector,omitempty"`
 	// LiveUpdateConfiguration has no effect.
@@ -421,7 +422,7 @@ type ArchitectureSpecificConfiguration struct {
 	// MachineType is the machine type of guests that name none. Default: q35.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+)$`
+	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+|pc-q35-rhel[0-9]+\.[0-9]+\.[0-9]+)$`
 	MachineType string `json:"machineType,omitempty"`
 	// EmulatedMachines are patterns (as q35* or pc-q35-9.?) of the machine types that guests may
 	// have. A pattern that q35 matches permits each of q35's versions, because a VirtualMachine

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -115,7 +116,7 @@ type CDRomTarget struct {
 	// +optional
 	// +kubebuilder:validation:Enum=virtio;sata;scsi;usb
 	Bus DiskBus `json:"bus,omitempty"`
-	// ReadOnly must not be false. Default: true.
+	// ReadOnly has no effect. Default: true.
 	// +optional
 	ReadOnly *bool `json:"readonly,omitempty"`
 	// Tray must be closed. Default: closed.
@@ -138,7 +139,8 @@ func (d *Disk) Target() (bus DiskBus, readOnly bool) {
 	return "", false
 }
 
-// maxSCSISerial is the longest serial number that QEMU shows on a SCSI bus.
+// maxSCSISerial is the longest serial number that QEMU takes for a SCSI disk. QEMU's disk on a USB bus is a SCSI disk behind a bridge
+// (hw/scsi/scsi-disk.c, hw/usb/dev-storage-classic.c).
 const maxSCSISerial = 36
 
 func defaultDisks(spec *VirtualMachineInstanceSpec) {
@@ -188,7 +190,7 @@ func validateDisks(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 		if !serialNumber.MatchString(d.Serial) {
 			errs = append(errs, field.Invalid(p.Child("serial"), d.Serial, serialRule))
 		}
-		if bus, _ := d.Target(); bus == DiskBusSCSI && len(d.Serial) > maxSCSISerial {
+		if bus, _ := d.Target(); (bus == DiskBusSCSI || bus == DiskBusUSB) && len(d.Serial) > maxSCSISerial {
 			errs = append(errs, field.TooLong(p.Child("serial"), "", maxSCSISerial))
 		}
 		errs = append(errs, validateDiskTarget(&d, p)...)
@@ -215,12 +217,19 @@ func validateDiskTarget(d *Disk, path *field.Path) field.ErrorList {
 		return oneOf(d.Disk.Bus, disk.Child("bus"), DiskBusSATA, DiskBusSCSI, DiskBusUSB, DiskBusVirtio)
 	case d.CDRom != nil:
 		errs := oneOf(d.CDRom.Bus, cdrom.Child("bus"), DiskBusSATA, DiskBusSCSI, DiskBusUSB)
-		if d.CDRom.ReadOnly != nil && !*d.CDRom.ReadOnly {
-			errs = append(errs, field.Invalid(cdrom.Child("readonly"), false, "a CD-ROM is always read-only"))
-		}
 		return append(errs, oneOf(d.CDRom.Tray, cdrom.Child("tray"), "closed")...)
 	}
 	return nil
+}
+
+// warnDisks names the CD-ROMs that are to be written to.
+func warnDisks(disks []Disk, path *field.Path) (out []string) {
+	for i, d := range disks {
+		if d.CDRom != nil && !ptr.Deref(d.CDRom.ReadOnly, true) {
+			out = append(out, fmt.Sprintf("%s has no effect: a CD-ROM is always read-only", path.Index(i).Child("cdrom", "readonly")))
+		}
+	}
+	return out
 }
 
 // validateBootOrder checks the boot order, which disks and interfaces share.

@@ -70,7 +70,7 @@ type ResourceRequirements struct {
 // 1e-999999999 as it is, and to decode it takes hours.
 //
 // +kubebuilder:validation:MaxProperties=8
-// +kubebuilder:validation:XValidation:rule="self.all(name, !string(self[name]).lowerAscii().contains('e'))",message="quantities with exponents are refused"
+// +kubebuilder:validation:XValidation:rule="self.map(name, string(self[name])).all(q, !q.contains('e') && (!q.contains('E') || q.endsWith('E') || q.endsWith('Ei')))",message="quantities with exponents are refused"
 type ResourceList map[corev1.ResourceName]resource.Quantity
 
 // CPU is the guest's topology (QEMU -smp) and model (-cpu). Of cores, sockets and threads, the
@@ -155,10 +155,11 @@ type Memory struct {
 // Machine is QEMU's machine (-machine).
 type Machine struct {
 	// Type is q35 (the newest that the node's QEMU has) or a versioned pc-q35-X.Y; for arm64 virt or virt-X.Y.
+	// RHEL's types, pc-q35-rhelX.Y.Z, and types that are gone run as one of QEMU's.
 	// Default: q35, and virt for arm64. In the status: the versioned name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+|virt|virt-[0-9]+\.[0-9]+)?$`
+	// +kubebuilder:validation:Pattern=`^(q35|pc-q35-[0-9]+\.[0-9]+|pc-q35-rhel[0-9]+\.[0-9]+\.[0-9]+|virt|virt-[0-9]+\.[0-9]+)?$`
 	Type string `json:"type,omitempty"`
 }
 

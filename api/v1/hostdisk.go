@@ -39,8 +39,7 @@ type HostDisk struct {
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	Capacity *resource.Quantity `json:"capacity,omitempty"`
-	// Shared says that the file is the same on all nodes. It has no effect: live migration is
-	// not supported yet.
+	// Shared says that the file is the same on all nodes. Then the guest can move to another node.
 	// +optional
 	Shared *bool `json:"shared,omitempty"`
 }

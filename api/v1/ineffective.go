@@ -118,7 +118,6 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.tlsConfiguration.minTLSVersion", why: "every server speaks TLS 1.3 only", asHere: harmless{texts: []string{"VersionTLS13"}}},
 	{path: "configuration.tlsConfiguration.ciphers", why: "every server speaks TLS 1.3 only, which has no choice of ciphers"},
 	{path: "configuration.ksmConfiguration", why: "the nodes' KSM is left as it is"},
-	{path: "configuration.autoCPULimitNamespaceLabelSelector", why: "a pod's CPU is limited by its VirtualMachineInstance alone"},
 	{path: "configuration.virtTemplateDeployment", why: "there are no templates of VirtualMachines"},
 	{path: "configuration.instancetype.referencePolicy", why: "a VirtualMachine keeps its reference", asHere: harmless{texts: []string{"reference"}}},
 	{path: "configuration.hypervisors", why: "the hypervisor is KVM, or QEMU's TCG with useEmulation"},

@@ -16,6 +16,7 @@ import (
 // field that has an effect for some values only is in both.
 var effective = map[string]string{
 	"configuration.cpuModel":                                                                               "TestApplyClusterDefaults",
+	"configuration.autoCPULimitNamespaceLabelSelector":                                                     "controllers/kit TestRefusedPodIsCreatedWithLimits",
 	"configuration.cpuRequest":                                                                             "controllers/vmi TestResourcesByClusterConfiguration",
 	"configuration.machineType":                                                                            "TestApplyClusterDefaults",
 	"configuration.emulatedMachines":                                                                       "TestValidateForCluster",

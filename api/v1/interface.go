@@ -67,15 +67,15 @@ type Interface struct {
 	// Binding by a plugin of the KubeVirt object, of domainAttachmentType managedTap.
 	// +optional
 	Binding *PluginBinding `json:"binding,omitempty"`
-	// Slirp is never supported: KubeVirt refuses this binding, too.
+	// Slirp is never supported: KubeVirt took it away; use passtBinding.
 	// +optional
-	Slirp *Never `json:"slirp,omitempty" never:"KubeVirt refuses this binding, too"`
-	// Macvtap is never supported: KubeVirt refuses this binding, too.
+	Slirp *Never `json:"slirp,omitempty" never:"KubeVirt took it away; use passtBinding"`
+	// Macvtap is never supported: KubeVirt took it away; use bridge with Multus.
 	// +optional
-	Macvtap *Never `json:"macvtap,omitempty" never:"KubeVirt refuses this binding, too"`
-	// Passt is never supported: KubeVirt refuses this binding, too.
+	Macvtap *Never `json:"macvtap,omitempty" never:"KubeVirt took it away; use bridge with Multus"`
+	// Passt is never supported: it is passtBinding now.
 	// +optional
-	Passt *Never `json:"passt,omitempty" never:"KubeVirt refuses this binding, too"`
+	Passt *Never `json:"passt,omitempty" never:"it is passtBinding now"`
 	// PciAddress is the card's place, as 0000:BB:SS.0 in hex: a slot of the root bus (BB is 00), or the slot 00 of the bus
 	// behind a root port (BB is 01 to 20), which takes no e1000 and no rtl8139. Default: the next place that is free.
 	// +optional

@@ -8,6 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
+// KubeVirtOperatorFinalizer is the finalizer that KubeVirt's operator gives a KubeVirt. Kubeqemu gives none.
+const KubeVirtOperatorFinalizer = "foregroundDeleteKubeVirt"
+
 // KubeVirt holds the cluster's configuration and says whether the components are up. It may be in
 // any namespace. If there are several, one has an effect; see KubeVirtInForce. Without one, every
 // default holds.

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -30,8 +31,9 @@ func ValidateKubeVirt(kv *KubeVirt) field.ErrorList {
 		text string
 	}{{path.Child("machineType"), config.MachineType}, {amd64Path, amd64}} {
 		if m.text != "" && !machineType.MatchString(m.text) {
-			errs = append(errs, field.Invalid(m.path, m.text, "must be q35 or pc-q35-X.Y"))
+			errs = append(errs, field.Invalid(m.path, m.text, "must be q35, pc-q35-X.Y or one of RHEL's, pc-q35-rhelX.Y.Z"))
 		}
+		errs = append(errs, validateRHELMachine(m.text, m.path)...)
 	}
 	if a := config.ArchitectureConfiguration; a != nil && a.Arm64 != nil && a.Arm64.MachineType != "" && !virtType.MatchString(a.Arm64.MachineType) {
 		errs = append(errs, field.Invalid(path.Child("architectureConfiguration", "arm64", "machineType"), a.Arm64.MachineType, "must be virt or virt-X.Y"))
@@ -102,6 +104,11 @@ func validatePods(config *KubeVirtConfiguration, root *field.Path) field.ErrorLi
 		}
 		for _, message := range validation.IsDNS1123Subdomain(name.value) {
 			errs = append(errs, field.Invalid(root.Child(name.child), name.value, message))
+		}
+	}
+	if selector := config.AutoCPULimitNamespaceLabelSelector; selector != nil {
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+			errs = append(errs, field.Invalid(root.Child("autoCPULimitNamespaceLabelSelector"), metav1.FormatLabelSelector(selector), err.Error()))
 		}
 	}
 	if q := config.CPURequest; q != nil && q.Sign() <= 0 {

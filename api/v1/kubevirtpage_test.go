@@ -16,7 +16,7 @@ import (
 const kubeVirtIntroduction = `# The KubeVirt object
 
 The ` + "`KubeVirt`" + ` object holds the cluster's configuration. Its schema has every field of KubeVirt's own, so manifests for KubeVirt's operator are
-accepted; only a value that no pod or guest could have, such as the machine type pc-q35-rhel9.4.0, is refused. There is no operator here. This page says which fields have an effect, and is made from the code by
+accepted; only a value that no pod or guest could have, such as the machine type pc-i440fx-6.2, is refused. There is no operator here. This page says which fields have an effect, and is made from the code by
 ` + "`go test ./api/v1 -update`" + `.
 
 - **Where it is.** The object may be in any namespace. A cluster has one: virt-api refuses a second. If there are several all the same, the

@@ -17,14 +17,21 @@ const FirstPod types.UID = ""
 const (
 	launcherPrefix = "virt-launcher-"
 	consumerPrefix = "virt-consumer-"
-	// maxObjectName bounds an object's name, in characters.
-	maxObjectName = 253
+	// maxFileName bounds the name of a file, in bytes (Linux, NAME_MAX).
+	maxFileName = 255
+	// maxPodName bounds a pod's name, in characters: the kubelet keeps the pod's logs in a folder NAMESPACE_NAME_UID.
+	maxPodName = maxFileName - maxNamespace - uidLength - len("__")
+	// maxClaimName bounds the name of a claim that is derived from another name, in characters: local-path-provisioner keeps the claim's files in a
+	// folder pvc-UID_NAMESPACE_NAME.
+	maxClaimName = maxFileName - len("pvc-") - uidLength - maxNamespace - len("__")
+	maxNamespace = 63
+	uidLength    = 36
 	// podHash is how many bytes of the hash of a VMI's UID its pods' names have. A name that is cut has
 	// more of them, by which it is known.
 	podHash    = 5
 	cutPodHash = 8
 	// maxWholeName is the longest name of a VMI, in characters, that is whole in the name of its launcher pod.
-	maxWholeName = maxObjectName - len(launcherPrefix) - len("-") - 2*podHash
+	maxWholeName = maxPodName - len(launcherPrefix) - len("-") - 2*podHash
 )
 
 // LauncherPodName is the name of a VMI's launcher pod in a role. The name depends on nothing else. So
@@ -35,15 +42,16 @@ const (
 // kubelet, and by the hash tells the pod from one of an earlier VMI of the same name. The name
 // proves nothing beyond that; see LauncherPodNames.
 func LauncherPodName(name string, uid, role types.UID) string {
-	return podName(launcherPrefix, name, uid, role)
+	return derivedName(launcherPrefix, name, uid, role, maxPodName)
 }
 
 // ConsumerPodName is the name of the pod that has a VMI's claims bound, before its launcher pod.
 func ConsumerPodName(name string, uid types.UID) string {
-	return podName(consumerPrefix, name, uid, FirstPod)
+	return derivedName(consumerPrefix, name, uid, FirstPod, maxPodName)
 }
 
-func podName(prefix, name string, uid, role types.UID) string {
+// derivedName is a name of at most so many characters, for what an owner has in a role.
+func derivedName(prefix, name string, uid, role types.UID, most int) string {
 	of := string(uid)
 	if role != FirstPod {
 		of += "/" + string(role) // no UID has a slash
@@ -51,9 +59,9 @@ func podName(prefix, name string, uid, role types.UID) string {
 	sum := sha256.Sum256([]byte(of))
 	suffix := "-" + hex.EncodeToString(sum[:podHash])
 	prefix += name
-	if len(prefix)+len(suffix) > maxObjectName {
+	if len(prefix)+len(suffix) > most {
 		suffix = "-" + hex.EncodeToString(sum[:cutPodHash])
-		prefix = strings.TrimRight(prefix[:maxObjectName-len(suffix)], "-.")
+		prefix = strings.TrimRight(prefix[:most-len(suffix)], "-.")
 	}
 	return prefix + suffix
 }
@@ -62,7 +70,7 @@ func podName(prefix, name string, uid, role types.UID) string {
 var launcherPodName = regexp.MustCompile(`^` + launcherPrefix + `(.+)-[0-9a-f]{10}$`)
 
 // VMIOfLauncherPod is the name of the VMI that a launcher pod of this name can belong to. It is empty
-// if the name is no launcher pod's, and if the VMI's name was cut: it has more than 228 characters.
+// if the name is no launcher pod's, and if the VMI's name was cut: it has more than 129 characters.
 func VMIOfLauncherPod(pod string) string {
 	if parts := launcherPodName.FindStringSubmatch(pod); parts != nil {
 		return parts[1]

@@ -21,14 +21,14 @@ func TestLauncherPodName(t *testing.T) {
 		{"vm", uid}, {"vm", uid + "2"}, {"vm2", uid}, {"dotted.name", uid},
 		{long, uid}, {long, uid + "2"},
 		// The cut falls on, before and after characters that may not end a part.
-		{strings.Repeat("a", 226) + "-" + strings.Repeat("b", 20), uid + "3"}, {strings.Repeat("a", 227) + "." + strings.Repeat("b", 20), uid + "4"},
-		{"a" + strings.Repeat("-", 240) + "b", uid + "7"}, {strings.Repeat("a", 228) + "-" + strings.Repeat("b", 20), uid + "5"}, {strings.Repeat("a.", 120) + "a", uid + "6"},
+		{strings.Repeat("a", 127) + "-" + strings.Repeat("b", 20), uid + "3"}, {strings.Repeat("a", 128) + "." + strings.Repeat("b", 20), uid + "4"},
+		{"a" + strings.Repeat("-", 240) + "b", uid + "7"}, {strings.Repeat("a", 129) + "-" + strings.Repeat("b", 20), uid + "5"}, {strings.Repeat("a.", 120) + "a", uid + "6"},
 	} {
 		got := LauncherPodName(tt.name, tt.uid, FirstPod)
 		if errs := validation.IsDNS1123Subdomain(got); len(errs) > 0 {
 			t.Errorf("%q: pod name %q: %v", tt.name, got, errs)
 		}
-		if !strings.HasPrefix(got, "virt-launcher-"+strings.TrimRight(tt.name[:min(len(tt.name), 200)], "-")) {
+		if !strings.HasPrefix(got, "virt-launcher-"+strings.TrimRight(tt.name[:min(len(tt.name), 120)], "-")) {
 			t.Errorf("%q: pod name %q", tt.name, got)
 		}
 		want := tt.name
@@ -44,6 +44,38 @@ func TestLauncherPodName(t *testing.T) {
 		names[got] = tt.name
 		if again := LauncherPodName(tt.name, tt.uid, FirstPod); again != got {
 			t.Errorf("%q: %q, then %q", tt.name, got, again)
+		}
+	}
+}
+
+// TestDerivedNamesFit: what a VMI's pods and claims are called fits into the folders that kubelet and storage name after them, for
+// every name that the API server accepts.
+func TestDerivedNamesFit(t *testing.T) {
+	const uid, role = types.UID("0a1b2c3d-0000-4000-8000-000000000001"), types.UID("0a1b2c3d-0000-4000-8000-000000000002")
+	namespace := strings.Repeat("n", 63)
+	for length := 1; length <= 253; length++ {
+		name := strings.Repeat("a", length)
+		folders := map[string]string{}
+		for _, pod := range []string{LauncherPodName(name, uid, FirstPod), LauncherPodName(name, uid, role), ConsumerPodName(name, uid)} {
+			folders[pod] = namespace + "_" + pod + "_" + string(uid)
+		}
+		for _, claim := range []string{StateClaimName(name, uid), StateCopyName(name, uid, role), CopyName(name, role)} {
+			folders[claim] = "pvc-" + string(uid) + "_" + namespace + "_" + claim
+		}
+		if len(folders) != 6 {
+			t.Errorf("%d characters: the names are not distinct: %v", length, folders)
+		}
+		for object, folder := range folders {
+			if errs := validation.IsDNS1123Subdomain(object); len(folder) > 255 || len(errs) > 0 {
+				t.Errorf("%d characters: %q (%d): %v", length, folder, len(folder), errs)
+			}
+		}
+		if label := LabelOfName(name); len(validation.IsValidLabelValue(label)) > 0 {
+			t.Errorf("%d characters: label %q", length, label)
+		}
+		vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
+		if host := vmi.GuestHostname(); len(validation.IsDNS1123Label(host)) > 0 {
+			t.Errorf("%d characters: host name %q", length, host)
 		}
 	}
 }

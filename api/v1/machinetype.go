@@ -1,23 +1,131 @@
 package v1
 
 import (
+	"fmt"
+	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // machineReleases are the releases of QEMU whose machine types q35 and virt are known, the
 // oldest that the launcher's QEMU still has first.
 var machineReleases = []string{"5.2", "6.0", "6.1", "6.2", "7.0", "7.1", "7.2", "8.0", "8.1", "8.2", "9.0", "9.1", "9.2", "10.0", "10.1", "10.2", "11.0", "11.1"}
 
+// goneReleases are those whose machine types q35 and virt newer QEMUs do not have any more.
+var goneReleases = []string{"2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "3.0", "3.1", "4.0", "4.1", "4.2", "5.0", "5.1"}
+
+// rhelReleases are the releases of QEMU that RHEL's machine types pc-q35-rhelX.Y.Z were made from: those of the qemu-kvm in that release of
+// RHEL.
+var rhelReleases = map[string]string{
+	"7.3.0": "2.6", "7.4.0": "2.9", "7.5.0": "2.10", "7.6.0": "2.12", "8.0.0": "3.1", "8.1.0": "4.1", "8.2.0": "4.2", "8.3.0": "5.1", "8.4.0": "5.2",
+	"8.5.0": "6.0", "8.6.0": "6.2", "9.0.0": "6.2", "9.2.0": "7.2", "9.4.0": "8.2", "9.6.0": "9.1", "9.8.0": "10.1", "10.0.0": "9.1", "10.2.0": "10.1",
+}
+
+const (
+	q35Prefix  = "pc-q35-"
+	rhelPrefix = q35Prefix + "rhel"
+	virtPrefix = "virt-"
+)
+
 // KnownMachineType says whether a name is that of a versioned machine type that
 // exists for an architecture; empty is amd64. A node reports the machine type of each guest. virt-controller copies that
 // type into the VirtualMachine only if this function knows it: a type that does not
 // exist would keep the VirtualMachine from ever starting again.
 func KnownMachineType(name, architecture string) bool {
-	prefix := "pc-q35-"
-	if architecture == ARM64 {
-		prefix = "virt-"
-	}
-	release, versioned := strings.CutPrefix(name, prefix)
+	release, versioned := strings.CutPrefix(name, machinePrefix(architecture))
 	return versioned && slices.Contains(machineReleases, release)
+}
+
+func machinePrefix(architecture string) string {
+	if architecture == ARM64 {
+		return virtPrefix
+	}
+	return q35Prefix
+}
+
+// UpstreamMachineType returns the machine type of QEMU's own that stands for a machine type: for one of RHEL's, that from which RHEL made it, and for
+// a release of QEMU whose machine types are gone, that of the oldest release that has them still. Another name is returned as it is.
+func UpstreamMachineType(name string) string {
+	if release, is := strings.CutPrefix(name, rhelPrefix); is && rhelReleases[release] != "" {
+		name = q35Prefix + rhelReleases[release]
+	}
+	for _, prefix := range []string{q35Prefix, virtPrefix} {
+		if release, is := strings.CutPrefix(name, prefix); is && slices.Contains(goneReleases, release) {
+			return prefix + machineReleases[0]
+		}
+	}
+	return name
+}
+
+// olderRelease reports whether a text is a release X.Y of QEMU before another.
+func olderRelease(release, than string) bool {
+	parse := func(text string) (major, minor int, ok bool) {
+		first, second, _ := strings.Cut(text, ".")
+		major, err := strconv.Atoi(first)
+		minor, err2 := strconv.Atoi(second)
+		return major, minor, err == nil && err2 == nil
+	}
+	major, minor, ok := parse(release)
+	otherMajor, otherMinor, _ := parse(than)
+	return ok && (major < otherMajor || major == otherMajor && minor < otherMinor)
+}
+
+// validateMachineType refuses a type that is none of the architecture's.
+func validateMachineType(name, architecture string, path *field.Path) field.ErrorList {
+	switch {
+	case architecture == ARM64 && !virtType.MatchString(name):
+		return field.ErrorList{field.Invalid(path, name, "must be virt or virt-X.Y, the machine types of arm64")}
+	case architecture == ARM64:
+		return nil
+	case !machineType.MatchString(name):
+		return field.ErrorList{field.Invalid(path, name, "must be q35, pc-q35-X.Y or one of RHEL's, pc-q35-rhelX.Y.Z")}
+	}
+	return validateRHELMachine(name, path)
+}
+
+// validateRHELMachine refuses a machine type of a release of RHEL that is not known.
+func validateRHELMachine(name string, path *field.Path) field.ErrorList {
+	release, is := strings.CutPrefix(name, rhelPrefix)
+	if _, known := rhelReleases[release]; !is || known {
+		return nil
+	}
+	known := slices.SortedFunc(maps.Keys(rhelReleases), func(a, b string) int {
+		if olderRelease(strings.TrimSuffix(a, ".0"), strings.TrimSuffix(b, ".0")) {
+			return -1
+		}
+		return 1
+	})
+	return field.ErrorList{field.Invalid(path, name, fmt.Sprintf("no QEMU is known that this type of RHEL's was made from; use q35, or a type of the releases %s", strings.Join(known, ", ")))}
+}
+
+// warnMachineType says which machine type a guest has that asks for one that QEMU does not have.
+func warnMachineType(m *Machine, path *field.Path) []string {
+	if m == nil || UpstreamMachineType(m.Type) == m.Type {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %s runs as %s", path, m.Type, UpstreamMachineType(m.Type))}
+}
+
+// permitsMachine says whether a pattern matches a machine type, or q35 or virt: a VM keeps the version
+// that its first start took. A pattern that matches one of RHEL's types permits each q35: here these are q35. Without patterns every type is permitted.
+func permitsMachine(patterns []string, machine string) bool {
+	architecture := architectureOf(&Machine{Type: machine})
+	names := []string{machine, machineAlias[architecture]}
+	if architecture == AMD64 {
+		for release := range rhelReleases {
+			names = append(names, rhelPrefix+release)
+		}
+	}
+	for _, pattern := range patterns {
+		for _, name := range names {
+			if ok, err := path.Match(pattern, name); ok && err == nil {
+				return true
+			}
+		}
+	}
+	return len(patterns) == 0
 }

@@ -1,6 +1,11 @@
 package v1
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
 
 func TestKnownMachineType(t *testing.T) {
 	for name, want := range map[string]bool{
@@ -28,5 +33,34 @@ func TestMachineTypeOfOtherArchitectureIsUnknown(t *testing.T) {
 				t.Errorf("%s for %q: %v", name, of, got)
 			}
 		}
+	}
+}
+
+// TestUpstreamMachineType: one of RHEL's types, or one that no QEMU has any more, stands for one that the launcher's QEMU has.
+func TestUpstreamMachineType(t *testing.T) {
+	for name, want := range map[string]string{
+		"pc-q35-rhel9.6.0": "pc-q35-9.1", "pc-q35-rhel8.6.0": "pc-q35-6.2", "pc-q35-rhel8.2.0": "pc-q35-5.2", "pc-q35-rhel7.6.0": "pc-q35-5.2",
+		"pc-q35-4.2": "pc-q35-5.2", "pc-q35-5.2": "pc-q35-5.2", "pc-q35-10.0": "pc-q35-10.0", "pc-q35-99.0": "pc-q35-99.0", "virt-4.2": "virt-5.2", "virt-10.0": "virt-10.0",
+		"q35": "q35", "virt": "virt", "": "", "pc-q35-rhel": "pc-q35-rhel", "pc-q35-rhel9.9.9": "pc-q35-rhel9.9.9", "pc-q35-": "pc-q35-", "pc-i440fx-4.2": "pc-i440fx-4.2", "pc-q35-0.0": "pc-q35-0.0", "pc-q35-1.7": "pc-q35-1.7",
+	} {
+		if got := UpstreamMachineType(name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
+	}
+	for release := range rhelReleases {
+		name := rhelPrefix + release
+		if upstream := UpstreamMachineType(name); !KnownMachineType(upstream, AMD64) {
+			t.Errorf("%s is %s, which no QEMU has", name, upstream)
+		}
+		if errs := validateMachineType(name, AMD64, field.NewPath("type")); len(errs) > 0 {
+			t.Error(errs)
+		}
+	}
+	errs := validateMachineType("pc-q35-rhel9.9.9", AMD64, field.NewPath("type"))
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "9.8.0, 10.0.0, 10.2.0") {
+		t.Errorf("a release that is not known: %v", errs)
+	}
+	if errs := validateMachineType("pc-q35-rhel9.6.0", ARM64, field.NewPath("type")); len(errs) != 1 {
+		t.Errorf("a type of amd64 for a guest of arm64: %v", errs)
 	}
 }

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -127,6 +128,19 @@ func TestMigrationConfigurationDefaults(t *testing.T) {
 	}
 	if got := set.Completion(0); got != 10*time.Second {
 		t.Errorf("nothing takes %s", got)
+	}
+	// What a launcher refuses is never asked for, whatever is to be copied and whatever is configured.
+	set.CompletionTimeoutPerGiB, set.ProgressTimeout = ptr.To[int64](math.MaxInt64), ptr.To[int64](math.MaxInt64)
+	for bytes, want := range map[int64]time.Duration{1: 24 * time.Hour, 20 << 40: MaxMigrationTime, math.MaxInt64: MaxMigrationTime, math.MinInt64: 24 * time.Hour} {
+		if got := set.Completion(bytes); got != want {
+			t.Errorf("%d bytes take %s, want %s", bytes, got, want)
+		}
+	}
+	if got := (*MigrationConfiguration)(nil).Completion(20 << 40); got != MaxMigrationTime {
+		t.Errorf("20 TiB take %s by default", got)
+	}
+	if got := set.Progress(); got != 24*time.Hour {
+		t.Errorf("a migration may stall for %s", got)
 	}
 }
 

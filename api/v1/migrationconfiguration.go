@@ -54,16 +54,14 @@ type MigrationConfiguration struct {
 	// +optional
 	BandwidthPerMigration *resource.Quantity `json:"bandwidthPerMigration,omitempty"`
 	// CompletionTimeoutPerGiB is how long a migration may take for each GiB of the guest's memory and of
-	// disks that are copied. Unit: seconds. Default: 150.
+	// disks that are copied. Unit: seconds. More than 86400, a day, counts as a day. Default: 150.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=86400
 	CompletionTimeoutPerGiB *int64 `json:"completionTimeoutPerGiB,omitempty"`
 	// ProgressTimeout is how long a migration may go on without getting nearer to its end. Unit: seconds.
 	// Default: 150.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=86400
 	ProgressTimeout *int64 `json:"progressTimeout,omitempty"`
 	// MaxDowntimeMs is how long the guest's CPUs may stand still while the last bytes are copied. Unit:
 	// milliseconds. Default: 300 (KubeVirt: 900).
@@ -132,16 +130,25 @@ func (c *MigrationConfiguration) Bandwidth() int64 {
 	return max(c.BandwidthPerMigration.Value(), 0)
 }
 
+const (
+	// MaxMigrationTime is the longest that the copying of a guest may take, however large the guest is: 31 days. A launcher refuses more.
+	MaxMigrationTime = 31 * 24 * time.Hour
+	// longestStall, in seconds, bounds the times of a configuration: a day.
+	longestStall = 24 * 60 * 60
+)
+
 // Completion is how long the copying of a number of bytes may take. A part of a GiB counts as a whole one.
 func (c *MigrationConfiguration) Completion(bytes int64) time.Duration {
 	const gib = 1 << 30
 	perGiB := valueOr(c, func(c *MigrationConfiguration) *int64 { return c.CompletionTimeoutPerGiB }, defaultCompletionPerGiB)
-	return time.Duration(perGiB*max((bytes+gib-1)/gib, 1)) * time.Second
+	most := int64(MaxMigrationTime / time.Second)
+	parts := min(max(bytes/gib+min(bytes%gib, 1), 1), most)
+	return time.Duration(min(min(perGiB, longestStall)*parts, most)) * time.Second
 }
 
 // Progress is how long a migration may go on without getting nearer to its end.
 func (c *MigrationConfiguration) Progress() time.Duration {
-	return time.Duration(valueOr(c, func(c *MigrationConfiguration) *int64 { return c.ProgressTimeout }, defaultProgressTimeout)) * time.Second
+	return time.Duration(min(valueOr(c, func(c *MigrationConfiguration) *int64 { return c.ProgressTimeout }, defaultProgressTimeout), longestStall)) * time.Second
 }
 
 // Downtime is how long the guest's CPUs may stand still.

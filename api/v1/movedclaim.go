@@ -172,8 +172,8 @@ func (vm *VirtualMachine) claimsAnnotation() string {
 func CopyName(claim string, migration types.UID) string {
 	sum := sha256.Sum256([]byte(claim + "/" + string(migration)))
 	suffix := "-" + hex.EncodeToString(sum[:podHash])
-	if len(claim)+len(suffix) > maxObjectName {
-		claim = strings.TrimRight(claim[:maxObjectName-len(suffix)], "-.")
+	if len(claim)+len(suffix) > maxClaimName {
+		claim = strings.TrimRight(claim[:maxClaimName-len(suffix)], "-.")
 	}
 	return claim + suffix
 }

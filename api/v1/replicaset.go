@@ -24,7 +24,9 @@ type VirtualMachineInstanceReplicaSet struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec VirtualMachineInstanceReplicaSetSpec `json:"spec"`
+	// Status may have fields of KubeVirt's that are not here: an object that was read from KubeVirt is applied as it is. They are not kept.
 	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
 	Status ReplicaStatus `json:"status,omitempty"`
 }
 

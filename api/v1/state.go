@@ -50,12 +50,12 @@ func (d *DomainSpec) PersistentVariables() bool {
 // StateClaimName is the name of the claim with a guest's state. It has KubeVirt's form, but not KubeVirt's random end: the end
 // is of the owner's UID, so that nothing can make two claims for one owner.
 func StateClaimName(guest string, owner types.UID) string {
-	return podName(StateClaimLabel+"-", guest, owner, FirstPod)
+	return derivedName(StateClaimLabel+"-", guest, owner, FirstPod, maxClaimName)
 }
 
 // StateCopyName is the name of the claim that a migration makes for a guest's state at the target. The name is the same each time that it is asked for.
 func StateCopyName(guest string, owner, migration types.UID) string {
-	return podName(StateClaimLabel+"-", guest, owner, migration)
+	return derivedName(StateClaimLabel+"-", guest, owner, migration, maxClaimName)
 }
 
 // TakeState has the status say that the guest's state is on the claim of the migration's target.

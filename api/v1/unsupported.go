@@ -48,6 +48,16 @@ type UnsupportedList []UnsupportedItem
 // +kubebuilder:pruning:PreserveUnknownFields
 type UnsupportedItem struct{}
 
+// UnmarshalJSON takes anything, as the schema does: the field is refused as a whole, and a strict decoder
+// must not call its parts unknown.
+func (*Unsupported) UnmarshalJSON([]byte) error { return nil }
+
+// UnmarshalJSON is that of Unsupported.
+func (*Never) UnmarshalJSON([]byte) error { return nil }
+
+// UnmarshalJSON is that of Unsupported.
+func (*UnsupportedItem) UnmarshalJSON([]byte) error { return nil }
+
 // UnsupportedString is a text of KubeVirt that may only be empty.
 //
 // +kubebuilder:validation:MaxLength=1024

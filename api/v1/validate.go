@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -34,7 +32,7 @@ var (
 	diskName      = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	deviceName    = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	interfaceName = regexp.MustCompile(`^[A-Za-z0-9-_]{1,63}$`)
-	machineType   = regexp.MustCompile(`^(q35|pc-q35-[0-9]+\.[0-9]+)$`)
+	machineType   = regexp.MustCompile(`^(q35|pc-q35-[0-9]+\.[0-9]+|pc-q35-rhel[0-9]+\.[0-9]+\.[0-9]+)$`)
 	virtType      = regexp.MustCompile(`^(virt|virt-[0-9]+\.[0-9]+)$`)
 )
 
@@ -96,17 +94,6 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	return errs
 }
 
-// validateMachineType refuses a type that is none of the architecture's.
-func validateMachineType(name, architecture string, path *field.Path) field.ErrorList {
-	switch {
-	case architecture == ARM64 && !virtType.MatchString(name):
-		return field.ErrorList{field.Invalid(path, name, "must be virt or virt-X.Y, the machine types of arm64")}
-	case architecture != ARM64 && !machineType.MatchString(name):
-		return field.ErrorList{field.Invalid(path, name, "must be q35 or pc-q35-X.Y")}
-	}
-	return nil
-}
-
 func validateMemory(d *DomainSpec, path *field.Path) field.ErrorList {
 	guest := d.Memory.Guest
 	if guest == nil {
@@ -120,32 +107,6 @@ func validateMemory(d *DomainSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validateHugepages(d.Memory, path.Child("memory"))...)
 	errs = append(errs, validateReservedOverhead(d.Memory, path.Child("memory"))...)
 	return append(errs, validateResources(d, path.Child("resources"))...)
-}
-
-func validateResources(d *DomainSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for name, list := range map[string]ResourceList{"requests": d.Resources.Requests, "limits": d.Resources.Limits} {
-		for resourceName, q := range list {
-			if strings.HasPrefix(string(resourceName), corev1.ResourceHugePagesPrefix) {
-				errs = append(errs, field.Forbidden(path.Child(name).Key(string(resourceName)), "the pod's huge pages are the guest's memory: set memory.hugepages.pageSize"))
-			}
-			if q.Sign() < 0 {
-				errs = append(errs, field.Invalid(path.Child(name).Key(string(resourceName)), q.String(), "must not be negative"))
-			}
-		}
-	}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		request, requested := d.Resources.Requests[name]
-		limit, limited := d.Resources.Limits[name]
-		if requested && limited && request.Cmp(limit) > 0 {
-			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), request.String(),
-				fmt.Sprintf("must not be more than limits (%s)", limit.String())))
-		}
-	}
-	if memory, ok := d.Resources.Requests[corev1.ResourceMemory]; ok && memory.Cmp(*resource.NewQuantity(minGuestMemory, resource.DecimalSI)) < 0 {
-		errs = append(errs, field.Invalid(path.Child("requests").Key("memory"), memory.String(), "must be at least 1M"))
-	}
-	return errs
 }
 
 func validateCPU(d *DomainSpec, path *field.Path) field.ErrorList {

@@ -22,7 +22,9 @@ type VirtualMachine struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec VirtualMachineSpec `json:"spec"`
+	// Status may have fields of KubeVirt's that are not here: an object that was read from KubeVirt is applied as it is. They are not kept.
 	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
 	Status VirtualMachineStatus `json:"status,omitempty"`
 }
 
@@ -75,7 +77,7 @@ type VirtualMachineSpec struct {
 	// +optional
 	Preference *PreferenceMatcher `json:"preference,omitempty"`
 	// DataVolumeTemplates are DataVolumes that virt-controller makes, if they are not there, before
-	// the guest is started. CDI (cdi.kubevirt.io) must be installed.
+	// the guest is started. CDI fills them, or Kubeqemu itself (config/datavolumes).
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -37,8 +38,8 @@ type Volume struct {
 	// PersistentVolumeClaim is a disk that outlives the VMI.
 	// +optional
 	PersistentVolumeClaim *PersistentVolumeClaimVolumeSource `json:"persistentVolumeClaim,omitempty"`
-	// DataVolume is a disk that outlives the VMI and that CDI fills: the disk on the claim of
-	// the DataVolume's name. CDI must be installed.
+	// DataVolume is a disk that outlives the VMI: the disk on the claim of the DataVolume's name. CDI fills the
+	// disk, or Kubeqemu itself (config/datavolumes).
 	// +optional
 	DataVolume *DataVolumeSource `json:"dataVolume,omitempty"`
 	// Ephemeral only reads a disk on a claim. Writes go to an overlay that ends with the VMI.
@@ -115,7 +116,7 @@ type CloudInitNoCloudSource struct {
 	UserDataSecretRef *corev1.LocalObjectReference `json:"secretRef,omitempty"`
 	// UserDataBase64 is userData in base64.
 	// +optional
-	// +kubebuilder:validation:MaxLength=2736
+	// +kubebuilder:validation:MaxLength=8192
 	UserDataBase64 string `json:"userDataBase64,omitempty"`
 	// UserData is cloud-init's user data, at most 2048 bytes.
 	// +optional
@@ -127,7 +128,7 @@ type CloudInitNoCloudSource struct {
 	NetworkDataSecretRef *corev1.LocalObjectReference `json:"networkDataSecretRef,omitempty"`
 	// NetworkDataBase64 is networkData in base64.
 	// +optional
-	// +kubebuilder:validation:MaxLength=2736
+	// +kubebuilder:validation:MaxLength=8192
 	NetworkDataBase64 string `json:"networkDataBase64,omitempty"`
 	// NetworkData is cloud-init's network configuration, at most 2048 bytes.
 	// +optional
@@ -260,7 +261,11 @@ func validateCloudInit(ci *CloudInitNoCloudSource, path *field.Path) field.Error
 			errs = append(errs, field.Invalid(path.Child(name+"Base64"), "", err.Error()))
 		}
 		if len(data) > maxCloudInitBytes {
-			errs = append(errs, field.TooLong(path.Child(name), "", maxCloudInitBytes))
+			at := path.Child(name)
+			if encoded != "" {
+				at = path.Child(name + "Base64")
+			}
+			errs = append(errs, field.TooLong(at, "", maxCloudInitBytes))
 		}
 		if plain != "" {
 			given++
@@ -305,4 +310,44 @@ func (ci *CloudInitNoCloudSource) Data() (user, network []byte, err error) {
 	}
 	network, err = cloudInitData(ci.NetworkData, ci.NetworkDataBase64)
 	return user, network, err
+}
+
+// cloudConfig is the first line of user data that is YAML. Other first lines say that the data is a script, a list of URLs or another format.
+const cloudConfig = "#cloud-config"
+
+// warnCloudInit names data that cloud-init cannot read: it starts the guest without. It reads no data that is refused for its
+// length: a warning comes before the refusal, and the nodes of YAML take a hundred times the text's memory.
+func warnCloudInit(volumes []Volume, path *field.Path) (out []string) {
+	for i := range volumes {
+		ci, child := volumes[i].CloudInit(), "cloudInitNoCloud"
+		if ci == nil {
+			continue
+		}
+		if volumes[i].CloudInitConfigDrive != nil {
+			child = "cloudInitConfigDrive"
+		}
+		user, network, err := ci.Data()
+		if err != nil {
+			continue // which is refused
+		}
+		look := func(name string, data []byte) {
+			if len(data) > maxCloudInitBytes {
+				return
+			}
+			if err := yaml.Unmarshal(data, &yaml.Node{}); err != nil {
+				out = append(out, fmt.Sprintf("%s is no YAML, and cloud-init does not read it: %s", path.Index(i).Child(child, name), firstLine(err.Error())))
+			}
+		}
+		if line, _, _ := strings.Cut(string(user), "\n"); strings.HasPrefix(line, cloudConfig) {
+			look("userData", user)
+		}
+		look("networkData", network)
+	}
+	return out
+}
+
+// firstLine returns a text's first line that says something, as "line 3: ...".
+func firstLine(text string) string {
+	text, _, _ = strings.Cut(strings.TrimPrefix(text, "yaml: "), "\n")
+	return text
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func TestValidateVolumes(t *testing.T) {
@@ -33,4 +34,17 @@ func TestValidateVolumes(t *testing.T) {
 		}, "[2].cloudInitConfigDrive.networkData"},
 		"both kinds of seed in a volume": {func(s *spec) { s.Volumes[2].CloudInitConfigDrive = &CloudInitConfigDriveSource{UserData: "x"} }, "[2]"},
 	}.try(t, "spec.volumes")
+}
+
+// TestLongCloudInitDataIsNotRead: a warning comes before the refusal of data that is too long, and YAML's nodes take much memory.
+func TestLongCloudInitDataIsNotRead(t *testing.T) {
+	warned := func(data string) []string {
+		return warnCloudInit([]Volume{{Name: "seed", CloudInitNoCloud: &CloudInitNoCloudSource{NetworkData: data}}}, field.NewPath("spec", "volumes"))
+	}
+	if got := warned("[" + strings.Repeat("a,", 5)); len(got) != 1 {
+		t.Errorf("no YAML: %q, want a warning", got)
+	}
+	if got := warned("[" + strings.Repeat("a,", maxCloudInitBytes)); len(got) != 0 {
+		t.Errorf("data that is too long was read: %.200q", got)
+	}
 }

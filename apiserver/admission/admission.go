@@ -35,12 +35,12 @@ type Facts struct {
 // kinds are what admission knows: defaults and rules of each kind, by resource.
 func kinds() []kind {
 	return []kind{
-		of("virtualmachineinstances", "VirtualMachineInstance", defaultVMI, validateVMI),
-		of("virtualmachineinstancepresets", "VirtualMachineInstancePreset", nil, validatePreset),
-		of("virtualmachines", "VirtualMachine", nil, validateVM),
-		of("virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet", nil, validateReplicaSet),
-		of("virtualmachinepools", "VirtualMachinePool", nil, validatePool).in(v1beta1.GroupVersion.Group),
-		of("kubevirts", "KubeVirt", nil, validateKubeVirt),
+		of("virtualmachineinstances", "VirtualMachineInstance", defaultVMI, validateVMI, warnVMI),
+		of("virtualmachineinstancepresets", "VirtualMachineInstancePreset", nil, validatePreset, warnPreset),
+		of("virtualmachines", "VirtualMachine", nil, validateVM, warnVM),
+		of("virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet", nil, validateReplicaSet, warnReplicaSet),
+		of("virtualmachinepools", "VirtualMachinePool", nil, validatePool, warnPool).in(v1beta1.GroupVersion.Group),
+		of("kubevirts", "KubeVirt", nil, validateKubeVirt, warnKubeVirt),
 	}
 }
 
@@ -51,8 +51,8 @@ type kind struct {
 	// fill applies defaults to an object's JSON. It returns the JSON of the object as read
 	// (before) and with defaults (after). It is nil if the kind has no defaults.
 	fill func(raw []byte, facts Facts) (before, after []byte, err error)
-	// check returns what is wrong with an object; old is empty when it is new.
-	check func(raw, old []byte, facts Facts) (field.ErrorList, error)
+	// check returns what is wrong with an object, and what it asks for and does not get; old is empty when the object is new.
+	check func(raw, old []byte, facts Facts) (errs field.ErrorList, warnings []string, err error)
 }
 
 // in says that a kind is of another group than kubevirt.io.
@@ -61,34 +61,35 @@ func (k kind) in(group string) kind {
 	return k
 }
 
-// of makes a kind from its pure functions. validate gets a nil old if the object is new.
-// Neither function is called for an object that is being deleted: webhooks.yaml leaves it out
-// for fill, the check below for validate.
+// of makes a kind from its pure functions. validate gets a nil old if the object is new; warn gets the object
+// before validate fills in defaults. No function is called for an object that is being deleted: webhooks.yaml leaves it out
+// for fill, the check below for the others.
 func of[T any, P interface {
 	*T
 	metav1.Object
-}](resource, name string, fill func(P, Facts), validate func(object, old P, facts Facts) field.ErrorList) kind {
+}](resource, name string, fill func(P, Facts), validate func(object, old P, facts Facts) field.ErrorList, warn func(P, Facts) []string) kind {
 	k := kind{resource: resource, kind: schema.GroupKind{Group: v1.GroupVersion.Group, Kind: name}}
 	if fill != nil {
 		k.fill = func(raw []byte, facts Facts) (before, after []byte, err error) {
 			return filled(raw, func(object *T) { fill(object, facts) })
 		}
 	}
-	k.check = func(raw, old []byte, facts Facts) (field.ErrorList, error) {
+	k.check = func(raw, old []byte, facts Facts) (field.ErrorList, []string, error) {
 		object, err := decode[T](raw)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if P(object).GetDeletionTimestamp() != nil {
-			return nil, nil
+			return nil, nil, nil
 		}
+		warnings := warn(object, facts)
 		var before P
 		if len(old) > 0 {
 			if before, err = decode[T](old); err != nil {
 				before = nil // unreadable: the object counts as new
 			}
 		}
-		return validate(object, before, facts), nil
+		return validate(object, before, facts), warnings, nil
 	}
 	return k
 }

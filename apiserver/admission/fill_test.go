@@ -182,7 +182,7 @@ func FuzzFill(f *testing.F) {
 		if _, err := unchanged(before, after, raw); err != nil {
 			t.Errorf("it can be filled in and not be changed: %v", err)
 		}
-		if _, err := vmiKind().check(raw, nil, empty); err != nil {
+		if _, _, err := vmiKind().check(raw, nil, empty); err != nil {
 			t.Errorf("it can be filled in and not be checked: %v", err)
 		}
 	})

@@ -174,6 +174,7 @@ func TestValidateKubeVirt(t *testing.T) {
 		"the second":            {kv("second", `{}`), "", there, "metadata.name"},
 		"the second, changed":   {kv("second", `{}`), kv("second", `{}`), there, ""},
 		"two mistakes":          {kv("first", `{"configuration":{"cpuModel":"a,b","machineType":"pc"}}`), "", empty, "spec.configuration.cpuModel,spec.configuration.machineType"},
+		"of KubeVirt's cluster": {strings.Replace(kv("first", `{}`), `{"namespace"`, `{"finalizers":["foregroundDeleteKubeVirt"],"namespace"`, 1), "", empty, "metadata.finalizers"},
 		"changed for the worse": {kv("first", pc), kv("first", `{}`), there, "spec.configuration.machineType"},
 	}.ask(t, "kubevirts")
 }

@@ -245,7 +245,7 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 	var out []v1.NetworkInterfaceStatus
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
 		facts := network[nic.Name]
-		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: resolve.MAC(object, nic, facts.nic), IPs: facts.ips, PodInterfaceName: facts.link,
+		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: guestMAC(object, nic, facts), IPs: facts.ips, PodInterfaceName: facts.link,
 			InfoSource: sources(false, facts.beside), QueueCount: int32(resolve.Queues(object, nic)), LinkState: facts.linkState}
 		if nic.SRIOV != nil { // its queues are the card's
 			s.InfoSource, s.QueueCount = sources(false, true), 0
@@ -259,6 +259,17 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 		out = append(out, s)
 	}
 	return out
+}
+
+// guestMAC returns the address of a guest's card. A card that is bridged to the pod's network has the address of the pod in which the guest began, and a guest
+// that has moved is in another pod: so the address that the status has already stays.
+func guestMAC(object *v1.VirtualMachineInstance, nic v1.Interface, facts networkFacts) string {
+	for _, s := range object.Status.Interfaces {
+		if s.Name == nic.Name && s.MAC != "" {
+			return s.MAC
+		}
+	}
+	return resolve.MAC(object, nic, facts.nic)
 }
 
 // announce makes events of what is new in the status.

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
 // wanted is what matters of a status: "Type=Status/Reason" per condition.
@@ -246,6 +247,22 @@ func TestPauseIsToldOnce(t *testing.T) {
 		}
 		if len(recorder.Events) > 0 || step.event == "" && said != "" || !strings.HasPrefix(said, step.event) {
 			t.Errorf("%s: %q, want %q", step.name, said, step.event)
+		}
+	}
+}
+
+// TestBridgedGuestKeepsItsMAC: after a move the status has the guest's own address, and not that of the pod in which the guest is now.
+func TestBridgedGuestKeepsItsMAC(t *testing.T) {
+	startedAt := time.Unix(1000, 0)
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Bridge: &v1.InterfaceBridge{}}}
+	for _, pod := range []string{"52:54:00:00:00:01", "52:54:00:00:00:02"} {
+		network := map[string]networkFacts{"default": {link: "eth0", nic: resolve.NIC{MAC: pod}}}
+		report(vmi, control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}, StartedAt: &startedAt}, network, metav1.Unix(2000, 0))
+		reportAgent(vmi, control.AgentReport{Connected: true, Interfaces: []control.GuestInterface{{Name: "enp1s0", MAC: "52:54:00:00:00:01"}}}, metav1.Unix(2000, 0))
+		if got := vmi.Status.Interfaces; len(got) != 1 || got[0].MAC != "52:54:00:00:00:01" || got[0].InterfaceName != "enp1s0" {
+			t.Errorf("in the pod with %s: %+v", pod, got)
 		}
 	}
 }

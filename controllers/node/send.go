@@ -222,14 +222,15 @@ func memoryOf(vmi *v1.VirtualMachineInstance) int64 {
 // limits are those of a migration of a VMI's Machine. claims are the sizes of the disks that are copied to other claims.
 func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, claims map[string]int64) control.MigrateRequest {
 	bytes := memoryOf(vmi)
+	add := func(size int64) { bytes = min(bytes+min(max(size, 0), maxCopied), maxCopied) }
 	for _, size := range claims {
-		bytes = min(bytes+min(max(size, 0), maxCopied), maxCopied)
+		add(size)
 	}
 	for _, disk := range machine.Disks {
 		if disk.Overlay != nil {
-			bytes += disk.Overlay.VirtualSize
+			add(disk.Overlay.VirtualSize)
 		} else if disk.Image.Volume == "" {
-			bytes += disk.Image.Create
+			add(disk.Image.Create)
 		}
 	}
 	return control.MigrateRequest{BytesPerSecond: c.Bandwidth(), DowntimeMilliseconds: c.Downtime().Milliseconds(), AutoConverge: c.AutoConverge(),

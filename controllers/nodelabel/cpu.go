@@ -24,7 +24,7 @@ func cpuLabels(told hostcpu.Told, config *v1.KubeVirtConfiguration) map[string]s
 	const yes = "true"
 	want := map[string]string{}
 	for _, model := range told.Models {
-		if !resolve.KnownCPUModel(model) {
+		if !v1.KnownCPUModel(model) {
 			continue
 		}
 		if !config.IsObsoleteCPUModel(model) {
@@ -32,7 +32,7 @@ func cpuLabels(told hostcpu.Told, config *v1.KubeVirtConfiguration) map[string]s
 		}
 		want[v1.MigrationCPUModelLabel+model] = yes
 	}
-	if m := told.HostModel; resolve.KnownCPUModel(m) {
+	if m := told.HostModel; v1.KnownCPUModel(m) {
 		want[v1.HostCPUModelLabel+m], want[v1.MigrationCPUModelLabel+m] = yes, yes
 	}
 	for prefix, names := range map[string][]string{v1.CPUFeatureLabel: told.Features, v1.HostCPUFeatureLabel: told.Required} {

@@ -38,7 +38,7 @@ func TestReconcilerOnAPIServer(t *testing.T) {
 	if c := early.awaitCondition(v1.ConditionFailure, v1.ReasonFailedDataVolumeCreate); !strings.Contains(c.Message, "CDI is not installed") {
 		t.Errorf("condition %+v", c)
 	}
-	early.is(v1.VirtualMachineStatusStopped)
+	early.is(v1.VirtualMachineStatusDataVolumeError)
 	early.none()
 	cdi, err := apiserver.Parse(apiserver.CDI)
 	if err == nil {
@@ -261,7 +261,7 @@ func taken(s subject) {
 		s.t.Errorf("condition %+v", c)
 	}
 	s.awaitEvents("FailedCreate")
-	if vm := s.is(v1.VirtualMachineStatusStopped); vm.Status.Created || vm.Status.Ready {
+	if vm := s.is(v1.VirtualMachineStatusCrashLoopBackOff); vm.Status.Created || vm.Status.Ready {
 		s.t.Errorf("status %+v", vm.Status)
 	}
 	there := s.vmi("")

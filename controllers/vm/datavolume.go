@@ -204,7 +204,7 @@ func unfilled(reason string, err error) (*failure, error) {
 	case errors.Is(err, errBehind):
 		return nil, err
 	case errors.Is(err, datavolume.ErrNoCDI):
-		err = fmt.Errorf("%w: %w; install it, or remove spec.dataVolumeTemplates", errDisks, err)
+		err = fmt.Errorf("%w: %w, or remove spec.dataVolumeTemplates", errDisks, err)
 	}
 	return &failure{reason, datavolume.Short(err.Error())}, err
 }

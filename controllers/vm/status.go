@@ -13,6 +13,11 @@ import (
 // failure is why a step failed.
 type failure struct{ reason, message string }
 
+// ofDataVolume says whether a disk of the VM's templates is missing, and cannot be made.
+func (f *failure) ofDataVolume() bool {
+	return f != nil && slices.Contains([]string{v1.ReasonFailedDataVolumeCreate, v1.ReasonUnauthorizedDataVolumeCreate, v1.ReasonDataVolumeFailed}, f.reason)
+}
+
 // observe is the status of a VM after a plan was carried out. vmi is the VM's VMI after that,
 // or nil; failed is the failure, or nil. It is pure.
 func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure, now metav1.Time) v1.VirtualMachineStatus {
@@ -29,7 +34,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	status.Conditions = conditions(vm, vmi, p, failed, now)
 	ready := status.Condition(v1.ConditionReady)
 	status.Ready = ready != nil && ready.Status == metav1.ConditionTrue
-	status.PrintableStatus = printable(vm, vmi, p)
+	status.PrintableStatus = printable(vm, vmi, p, failed)
 	status.DesiredGeneration = vm.Generation
 	status.ObservedGeneration = carriedOut(vm, vmi, p)
 	switch strategy := vm.Strategy(); {
@@ -143,17 +148,18 @@ func bounded(message string) string {
 	return message
 }
 
-// printable is the VM's state in KubeVirt's words: the first that applies.
-func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) v1.VirtualMachinePrintableStatus {
+// printable is the VM's state in KubeVirt's words: the first that applies. A VM that is to start and cannot, for its instancetype is missing or its VMI's name is
+// taken, is tried again after a while, as one whose guest fails is.
+func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure) v1.VirtualMachinePrintableStatus {
 	ended := vmi == nil || vmi.IsFinal()
 	switch {
 	case vm.DeletionTimestamp != nil:
 		return v1.VirtualMachineStatusTerminating
-	case vmi == nil && p.disks.failed != "":
+	case vmi == nil && (p.disks.failed != "" || failed.ofDataVolume()):
 		return v1.VirtualMachineStatusDataVolumeError
 	case vmi == nil && p.disks.waits != "":
 		return v1.VirtualMachineStatusProvisioning
-	case ended && p.startFailure != nil:
+	case ended && p.startFailure != nil, vmi == nil && failed != nil && p.action == start:
 		return v1.VirtualMachineStatusCrashLoopBackOff
 	case ended:
 		return v1.VirtualMachineStatusStopped
@@ -195,6 +201,8 @@ func waiting(vmi *v1.VirtualMachineInstance) (v1.VirtualMachinePrintableStatus, 
 		{v1.ConditionPodScheduled, metav1.ConditionFalse, v1.ReasonUnschedulable, v1.VirtualMachineStatusUnschedulable},
 		{v1.ConditionProvisioning, metav1.ConditionTrue, "", v1.VirtualMachineStatusProvisioning},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonPVCNotReady, v1.VirtualMachineStatusWaitingForVolumeBinding},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonMountFailed, v1.VirtualMachineStatusWaitingForVolumeBinding},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonFailedCreate, v1.VirtualMachineStatusUnschedulable},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonErrImagePull, v1.VirtualMachineStatusErrImagePull},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonImagePullBackOff, v1.VirtualMachineStatusImagePullBackOff},
 	} {

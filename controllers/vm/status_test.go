@@ -49,34 +49,41 @@ func TestPrintableStatusInKubeVirtsOrder(t *testing.T) {
 		vm   *v1.VirtualMachine
 		vmi  *v1.VirtualMachineInstance
 		p    plan
+		why  *failure
 	}{
-		{"Terminating", gone(machine(v1.RunStrategyAlways)), deleting(run(v1.Running)), plan{}},
-		{"Terminating", gone(machine(v1.RunStrategyAlways)), nil, plan{}},
-		{"Stopping", always, deleting(saying(run(v1.Running), everything...)), plan{}},
-		{"Stopping", always, run(v1.Running), plan{action: stop}},
-		{"Stopping", always, deleting(run(v1.Pending)), failed},
-		{"Migrating", always, moving(saying(run(v1.Running), everything...)), plan{}},
-		{"Paused", always, saying(run(v1.Running), everything...), plan{}},
-		{"Running", always, saying(run(v1.Running), everything[1:]...), failed},
-		{"ErrorPvcNotFound", always, saying(run(v1.Pending), everything[1:]...), failed},
-		{"ErrorUnschedulable", always, saying(run(v1.Scheduling), everything[2:]...), failed},
-		{"Provisioning", always, saying(run(v1.Pending), everything[3:]...), plan{}},
-		{"WaitingForVolumeBinding", always, saying(run(v1.Pending), isFalseFor(v1.ConditionSynchronized, "PVCNotReady")), plan{}},
-		{"ErrImagePull", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ErrImagePull")), plan{}},
-		{"ImagePullBackOff", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ImagePullBackOff")), plan{}},
-		{"Starting", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "UnexpectedAdmissionError")), failed},
-		{"Starting", always, run(), failed},
-		{"Starting", always, run(v1.Scheduled), plan{}},
-		{"CrashLoopBackOff", always, nil, failed},
-		{"CrashLoopBackOff", always, run(v1.Failed), failed},
-		{"Stopped", always, run(v1.Running, v1.Failed), plan{action: stop}},
-		{"Stopped", always, nil, plan{}},
-		{"Unknown", always, run("Migrating"), plan{}},
+		{"Terminating", gone(machine(v1.RunStrategyAlways)), deleting(run(v1.Running)), plan{}, nil},
+		{"Terminating", gone(machine(v1.RunStrategyAlways)), nil, plan{}, nil},
+		{"Stopping", always, deleting(saying(run(v1.Running), everything...)), plan{}, nil},
+		{"Stopping", always, run(v1.Running), plan{action: stop}, nil},
+		{"Stopping", always, deleting(run(v1.Pending)), failed, nil},
+		{"Migrating", always, moving(saying(run(v1.Running), everything...)), plan{}, nil},
+		{"Paused", always, saying(run(v1.Running), everything...), plan{}, nil},
+		{"Running", always, saying(run(v1.Running), everything[1:]...), failed, nil},
+		{"ErrorPvcNotFound", always, saying(run(v1.Pending), everything[1:]...), failed, nil},
+		{"ErrorUnschedulable", always, saying(run(v1.Scheduling), everything[2:]...), failed, nil},
+		{"Provisioning", always, saying(run(v1.Pending), everything[3:]...), plan{}, nil},
+		{"WaitingForVolumeBinding", always, saying(run(v1.Pending), isFalseFor(v1.ConditionSynchronized, "PVCNotReady")), plan{}, nil},
+		{"ErrImagePull", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ErrImagePull")), plan{}, nil},
+		{"ImagePullBackOff", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ImagePullBackOff")), plan{}, nil},
+		{"Starting", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "UnexpectedAdmissionError")), failed, nil},
+		{"Starting", always, run(), failed, nil},
+		{"Starting", always, run(v1.Scheduled), plan{}, nil},
+		{"CrashLoopBackOff", always, nil, failed, nil},
+		{"CrashLoopBackOff", always, run(v1.Failed), failed, nil},
+		{"Stopped", always, run(v1.Running, v1.Failed), plan{action: stop}, nil},
+		{"Stopped", always, nil, plan{}, nil},
+		{"Unknown", always, run("Migrating"), plan{}, nil},
+		{want: "WaitingForVolumeBinding", vm: always, vmi: saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, v1.ReasonMountFailed))},
+		{want: "ErrorUnschedulable", vm: always, vmi: saying(run(v1.Pending), isFalseFor(v1.ConditionSynchronized, v1.ReasonFailedCreate))},
+		{want: "CrashLoopBackOff", vm: always, p: plan{action: start}, why: &failure{reason: v1.ReasonFailedCreate}},
+		{want: "Stopped", vm: machine(v1.RunStrategyHalted), why: &failure{reason: v1.ReasonInvalidSpec}},
+		{want: "DataVolumeError", vm: always, p: plan{action: start}, why: &failure{reason: v1.ReasonFailedDataVolumeCreate}},
+		{want: "DataVolumeError", vm: machine(v1.RunStrategyHalted), why: &failure{reason: v1.ReasonUnauthorizedDataVolumeCreate}},
 	} {
 		if c.vmi != nil && c.want == "Unknown" {
 			c.vmi.Status.Phase = "Strange"
 		}
-		if got := printable(c.vm, c.vmi, c.p); got != c.want {
+		if got := printable(c.vm, c.vmi, c.p, c.why); got != c.want {
 			t.Errorf("%s, want %s: VMI %+v", got, c.want, c.vmi)
 		}
 	}

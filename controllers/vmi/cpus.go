@@ -34,7 +34,7 @@ func cpuSelector(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]st
 	if config.Unlabelled {
 		return selector
 	}
-	if model := domain.CPU.NamedModel(); resolve.KnownCPUModel(model) {
+	if model := domain.CPU.NamedModel(); v1.KnownCPUModel(model) {
 		selector[v1.CPUModelLabel+model] = yes
 	}
 	for _, name := range required(domain, config.Emulation) {
@@ -384,6 +384,9 @@ func affinityOf(pod *corev1.Pod) (forbidden, left []string) {
 
 // unmet says why no node has all labels of a selector and none of those that are forbidden; empty if a node is so.
 func unmet(selector map[string]string, forbidden []string, nodes map[string]map[string]string) string {
+	if len(nodes) == 0 {
+		return "there is no other node"
+	}
 	nearest, fewest := "", []string(nil)
 	missing := slices.Sorted(maps.Keys(selector)) // on every node
 	unwanted := slices.Clone(forbidden)           // which every node has

@@ -19,8 +19,10 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 
 const (
-	// connectPatience is how long a node may take to connect a pod, or to disconnect it, before its events are read.
-	connectPatience = 5 * time.Second
+	// connectPatience is how long a node may take to connect a pod, or to disconnect it, before its events are read. That of a pod
+	// for which the VMI's own fields ask nothing of the node is longer: such a pod waits as its neighbours do, mostly on a busy node.
+	connectPatience      = 5 * time.Second
+	plainConnectPatience = 15 * time.Second
 	// slowConnect is how long a node may take without a word.
 	slowConnect = time.Minute
 	// maxSandboxEvents is more events than the kubelet makes of one pod: it counts the same event in one object, and from the
@@ -31,19 +33,21 @@ const (
 )
 
 // observeSandbox says in the VMI's status why its node cannot connect the pod or mount its volumes, such as a
-// NetworkAttachmentDefinition or a ConfigMap that does not exist. Only the kubelet's events say so. They are read only of
-// VMIs with a network of Multus, for a cluster's own network connects all pods or none, and of VMIs that refer to ConfigMaps
-// and Secrets. It returns when to look again, or 0.
+// NetworkAttachmentDefinition or a ConfigMap that does not exist. Only the kubelet's events say so. It returns when to look again, or 0.
 func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
-	since, waits := unconnected(vmi, pod)
+	since, waits := unconnected(pod)
 	if !waits {
 		connected(&vmi.Status)
 		return 0, nil
 	}
-	if wait := connectPatience - r.Clock.Since(since); wait > 0 {
+	patience := plainConnectPatience
+	if onMultus(vmi) || mountsObjects(vmi) {
+		patience = connectPatience
+	}
+	if wait := patience - r.Clock.Since(since); wait > 0 {
 		return wait, nil
 	}
-	told, err := r.tell(ctx, vmi, pod, troubles(vmi))
+	told, err := r.tell(ctx, vmi, pod, startTroubles)
 	if err != nil {
 		return 0, err
 	}
@@ -51,7 +55,7 @@ func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineI
 		r.unsynchronized(vmi, v1.ReasonSandboxSlow, fmt.Sprintf("the node has not connected the pod within %s, and does not say why: a network plugin may hang, or a volume is not mounted yet. After some minutes the node gives the plugin up, and tries again%s",
 			slowConnect, networksOf(vmi)))
 	}
-	return r.retryAfter(vmi, connectPatience), nil
+	return r.retryAfter(vmi, patience), nil
 }
 
 // observeRemoval says in the status of a VMI that is deleted why its node cannot remove the pod: until then, the pod stays, and the VMI
@@ -90,6 +94,9 @@ func onMultus(vmi *v1.VirtualMachineInstance) bool {
 // networksOf names a VMI's networks of Multus, after a complaint: a plugin's own words may name none of them. An event has place for the
 // first 1024 bytes only.
 func networksOf(vmi *v1.VirtualMachineInstance) string {
+	if !onMultus(vmi) {
+		return ""
+	}
 	var names []string
 	for _, n := range vmi.Spec.Networks {
 		if n.Multus != nil {
@@ -141,22 +148,17 @@ func (t trouble) about(vmi *v1.VirtualMachineInstance, message string) string {
 	return ""
 }
 
-// troubles are those that a VMI's own fields may lead to, in the order in which the kubelet does them.
-func troubles(vmi *v1.VirtualMachineInstance) []trouble {
-	var out []trouble
-	if len(handover.Secrets(vmi)) > 0 || slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.IsConfig() }) {
-		out = append(out, trouble{v1.ReasonMountFailed, "mount a volume of the pod"})
-	}
-	if onMultus(vmi) {
-		out = append(out, trouble{v1.ReasonSandboxFailed, "connect the pod"})
-	}
-	return out
+// startTroubles are those before a pod's first container, in the order in which the kubelet does what fails.
+var startTroubles = []trouble{{v1.ReasonMountFailed, "mount a volume of the pod"}, {v1.ReasonSandboxFailed, "set up the pod"}}
+
+// mountsObjects says whether the pod of a VMI has ConfigMaps or Secrets, which may be missing.
+func mountsObjects(vmi *v1.VirtualMachineInstance) bool {
+	return len(handover.Secrets(vmi)) > 0 || slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.IsConfig() })
 }
 
-// unconnected says whether a pod waits for its node to do what the VMI's fields may prevent, and since
-// when.
-func unconnected(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (since time.Time, waits bool) {
-	if pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil || len(troubles(vmi)) == 0 {
+// unconnected says whether a pod waits for its node to mount its volumes and to set it up, and since when.
+func unconnected(pod *corev1.Pod) (since time.Time, waits bool) {
+	if pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil {
 		return time.Time{}, false
 	}
 	for _, c := range pod.Status.Conditions {

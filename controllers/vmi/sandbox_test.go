@@ -43,10 +43,10 @@ func TestMissingConfigMapIsInTheStatus(t *testing.T) {
 		pod    *corev1.Pod
 		says   bool
 	}{
-		"a ConfigMap":                 {"{name: a, configMap: {name: settings}}", sandboxed(corev1.PodPending), true},
-		"a cloud-init Secret":         {"{name: a, cloudInitNoCloud: {secretRef: {name: settings}}}", sandboxed(corev1.PodPending), true},
-		"it is mounted":               {"{name: a, configMap: {name: settings}}", sandboxed(corev1.PodPending, ready), false},
-		"nothing that can be missing": {"{name: a, emptyDisk: {capacity: 1Mi}}", sandboxed(corev1.PodPending), false},
+		"a ConfigMap":            {"{name: a, configMap: {name: settings}}", sandboxed(corev1.PodPending), true},
+		"a cloud-init Secret":    {"{name: a, cloudInitNoCloud: {secretRef: {name: settings}}}", sandboxed(corev1.PodPending), true},
+		"it is mounted":          {"{name: a, configMap: {name: settings}}", sandboxed(corev1.PodPending, ready), false},
+		"no object of the VMI's": {"{name: a, emptyDisk: {capacity: 1Mi}}", sandboxed(corev1.PodPending), true},
 	} {
 		event := sandboxEvent("a", "1", 1001, text)
 		event.Reason = v1.ReasonMountFailed
@@ -66,6 +66,26 @@ func TestMissingConfigMapIsInTheStatus(t *testing.T) {
 		}
 		if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodRunning, ready)); err != nil || vmi.Status.Condition(v1.ConditionSynchronized) != nil {
 			t.Errorf("%s: the condition stays (%v)", name, err)
+		}
+	}
+}
+
+// TestSandboxThatFailsIsInTheStatus: of a plain VMI too, if its node takes longer than a busy node.
+func TestSandboxThatFailsIsInTheStatus(t *testing.T) {
+	const text = `Failed to create pod sandbox: rpc error: code = Unknown desc = mkdir /var/log/pods/x: file name too long`
+	events := fake.NewClientBuilder().WithObjects(sandboxEvent("a", "1", 1001, text)).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
+	vmi := besideVMI(t, "{domain: {memory: {guest: 128Mi}}}")
+	vmi.CreationTimestamp = metav1.Unix(1000, 0)
+	for age, says := range map[time.Duration]bool{14 * time.Second: false, 16 * time.Second: true} {
+		vmi := vmi.DeepCopy()
+		r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0).Add(age))}
+		if after, err := r.observeSandbox(t.Context(), vmi, sandboxed(corev1.PodPending)); err != nil || after <= 0 {
+			t.Errorf("after %s: looks again in %s, %v", age, after, err)
+		}
+		got := vmi.Status.Condition(v1.ConditionSynchronized)
+		if (got != nil) != says || says && (got.Reason != v1.ReasonSandboxFailed || got.Message != "the node cannot set up the pod, and tries again: "+text) {
+			t.Errorf("after %s: %+v", age, got)
 		}
 	}
 }
@@ -204,7 +224,7 @@ func TestStatusSaysWhyThePodHasNoNetwork(t *testing.T) {
 	const multus = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`
 	const plain = `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: default, masquerade: {}}]}}, networks: [{name: default, pod: {}}]}`
 	ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
-	const why = `the node cannot connect the pod, and tries again: Multus: [tenant/pod/1]: cannot find a network-attachment-definition (lan) in namespace (tenant). The VMI's networks of Multus are "lan" (tenant/lan)`
+	const why = `the node cannot set up the pod, and tries again: Multus: [tenant/pod/1]: cannot find a network-attachment-definition (lan) in namespace (tenant). The VMI's networks of Multus are "lan" (tenant/lan)`
 	for name, c := range map[string]struct {
 		spec  string
 		pod   *corev1.Pod
@@ -218,7 +238,7 @@ func TestStatusSaysWhyThePodHasNoNetwork(t *testing.T) {
 		"it still cannot":      {spec: multus, pod: sandboxed(corev1.PodPending), age: 60 * time.Second, told: true, want: why, again: 40 * time.Second},
 		"it has":               {spec: multus, pod: sandboxed(corev1.PodPending, ready), age: 60 * time.Second, told: true},
 		"it runs":              {spec: multus, pod: sandboxed(corev1.PodRunning, ready), age: 60 * time.Second, told: true},
-		"no network of Multus": {spec: plain, pod: sandboxed(corev1.PodPending), age: 60 * time.Second},
+		"no network of Multus": {spec: plain, pod: sandboxed(corev1.PodPending), age: 60 * time.Second, again: 40 * time.Second, want: strings.TrimSuffix(why, `. The VMI's networks of Multus are "lan" (tenant/lan)`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := fake.NewClientBuilder().WithObjects(sandboxEvent("a", "1", 1001, strings.Replace(sandboxMessage, "%s", "first", 1)),

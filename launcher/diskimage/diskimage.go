@@ -172,7 +172,7 @@ func header(r io.ReaderAt, size int64) (qemuargs.ImageFormat, int64, error) {
 	}
 	if n < 4 || string(h[:4]) != "QFI\xfb" {
 		if size%512 != 0 {
-			return "", 0, fmt.Errorf("%w: neither qcow2 nor raw: %d bytes are not a multiple of 512", ErrUnusable, size)
+			return "", 0, fmt.Errorf("%w: neither qcow2 nor raw: %d bytes are not a multiple of 512; if it is raw, make it longer: truncate -s %%512 FILE", ErrUnusable, size)
 		}
 		return qemuargs.Raw, size, nil
 	}

@@ -41,7 +41,7 @@ func InspectVolume(root, name string, readOnly bool) (qemuargs.VolumeFacts, erro
 	case stat.Size() == 0 && incomingOf(root, name, f) == "":
 		return qemuargs.VolumeFacts{}, fmt.Errorf("%w: /%s is empty; delete it, and one is made", ErrUnusable, name)
 	}
-	info.Size, info.Direct = stat.Size(), directWorks(f)
+	info.Size, info.Direct = stat.Size(), directWorks(f) && (readOnly || stat.Size()%directBlock(f) == 0)
 	info.Blank, info.Incoming = blank(f), incomingOf(root, name, f)
 	if s, ok := stat.Sys().(*syscall.Stat_t); ok {
 		info.Taken = s.Blocks * 512 // stat's unit, whatever the file system's is
@@ -135,6 +135,35 @@ func directWorks(f *os.File) bool {
 	}
 	direct.Close()
 	return true
+}
+
+// directBlock returns the least number of bytes that can be read past the page cache, as QEMU finds it (block/file-posix.c, raw_probe_alignment). QEMU does not
+// write past the page cache to an image whose size is no multiple of that.
+func directBlock(f *os.File) int64 {
+	most := int64(max(4096, os.Getpagesize())) // as QEMU, which asks no more than that
+	direct, err := reopen(f, unix.O_RDONLY|unix.O_DIRECT)
+	if err != nil {
+		return most
+	}
+	defer direct.Close()
+	buffer, err := unix.Mmap(-1, 0, int(most), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // O_DIRECT wants aligned memory, too
+	if err != nil {
+		return most
+	}
+	defer func() { _ = unix.Munmap(buffer) }()
+	reads := func(bytes int64) bool {
+		_, err := direct.ReadAt(buffer[:bytes], 0)
+		return !errors.Is(err, unix.EINVAL)
+	}
+	if reads(1) {
+		return most // nothing is told, as in a hole: QEMU takes the most then
+	}
+	for bytes := int64(512); bytes < most; bytes *= 2 {
+		if reads(bytes) {
+			return bytes
+		}
+	}
+	return most
 }
 
 func kind(mode uint32) string {

@@ -3,6 +3,7 @@ package diskimage
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -254,5 +255,34 @@ func TestBlockDeviceHasOneWriter(t *testing.T) {
 	}
 	if _, err := OpenBlock(link, false); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "symbolic link") {
 		t.Errorf("a link: %v", err)
+	}
+}
+
+// TestDiskOfEachSizeIsOpenedByQEMU: a disk has any size, and QEMU opens the disk in the way that the facts say.
+func TestDiskOfEachSizeIsOpenedByQEMU(t *testing.T) {
+	root := t.TempDir()
+	path := filepath.Join(root, "disk.img")
+	for _, size := range []int64{1, 511, 512, 513, 4095, 4096, 4608, 10_000_001, 10_000_384, 10_002_432} {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, nil)
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		facts, err := InspectVolume(root, "disk.img", false)
+		if err != nil || facts.Size != size || facts.Direct && size%512 != 0 || !facts.Direct && size%4096 == 0 && DirectWorks(root) {
+			t.Errorf("%d bytes: %+v, %v", size, facts, err)
+		}
+		cache := fmt.Sprintf(`"cache":{"direct":%t}`, facts.Direct)
+		qemu := exec.Command("qemu-system-x86_64", "-S", "-machine", "none", "-nodefaults", "-display", "none", "-qmp", "stdio",
+			"-blockdev", fmt.Sprintf(`{"driver":"raw","node-name":"disk",%s,"file":{"driver":"file","filename":%q,%s}}`, cache, path, cache),
+			"-object", "iothread,id=t")
+		// Nothing but an export of this machine, which has no devices, asks to write to the disk.
+		qemu.Stdin = strings.NewReader(`{"execute":"qmp_capabilities"}{"execute":"nbd-server-start","arguments":{"addr":{"type":"unix","data":{"path":"` + filepath.Join(root, "nbd") + `"}}}}` +
+			`{"execute":"block-export-add","arguments":{"type":"nbd","id":"e","node-name":"disk","writable":true}}{"execute":"quit"}`)
+		if out, err := qemu.CombinedOutput(); err != nil || bytes.Contains(out, []byte(`"error"`)) {
+			t.Errorf("%d bytes, %s: %v\n%s", size, cache, err, out)
+		}
 	}
 }

@@ -3,21 +3,18 @@ package resolve
 import (
 	"bufio"
 	"bytes"
-	"strconv"
 	"strings"
 	"testing"
 
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // TestCPUModels: the known models are those of the real QEMUs, and no others.
 func TestCPUModels(t *testing.T) {
 	missing := map[string]bool{}
-	for name, versions := range cpuModels {
+	for _, name := range v1.CPUModels() {
 		missing[name] = true
-		for v := range versions {
-			missing[name+"-v"+strconv.Itoa(v+1)] = true
-		}
 	}
 	for _, q := range qemus(t) {
 		out, err := q.command("-cpu", "help").Output()
@@ -32,7 +29,7 @@ func TestCPUModels(t *testing.T) {
 				continue
 			}
 			found++
-			if !knownModel(words[0]) {
+			if !v1.KnownCPUModel(words[0]) {
 				t.Errorf("QEMU %s has the model %s, which is not known", q.version, words[0])
 			}
 			delete(missing, words[0])

@@ -188,7 +188,7 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path, 
 	case facts.Error != "":
 		return field.Invalid(path, image, facts.Error)
 	case facts.VirtualSize%512 != 0:
-		return field.Invalid(path, image, fmt.Sprintf("its size, %d bytes, is not a multiple of 512", facts.VirtualSize))
+		return field.Invalid(path, image, fmt.Sprintf("its size, %d bytes, is not a multiple of 512; make it longer: truncate -s %%512 FILE", facts.VirtualSize))
 	}
 	disk.Image = qemuargs.Image{Path: facts.Path, Format: facts.Format, Direct: facts.Direct}
 	by.add("image", "volume.name volume.containerDisk", "")
@@ -277,9 +277,9 @@ func hostDisk(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path
 	by.add("image.direct", "host.claims[].direct", withoutPageCache)
 	by.add("image.volume", "", "QEMU gets a descriptor of the node's file, and locks the file")
 	if facts.Missing {
-		disk.Image.Create = sectors(source.Capacity.Value())
-		if disk.Image.Create > facts.Free {
-			return field.Invalid(path, source.Path, fmt.Sprintf("there is no room for its disk of %d bytes: %d are free", disk.Image.Create, facts.Free))
+		disk.Image.Create = (source.Capacity.Value() + directBlock - 1) / directBlock * directBlock
+		if source.Capacity.Value() > facts.Free {
+			return field.Invalid(path, source.Path, fmt.Sprintf("there is no room for its disk of %d bytes: %d are free", source.Capacity.Value(), facts.Free))
 		}
 	}
 	return nil
@@ -291,7 +291,11 @@ func sectors(bytes int64) int64 {
 	return (bytes + sector - 1) / sector * sector
 }
 
-// newDiskSize is the size of a new disk, in bytes: the claim's, or up to a tenth less if the
+// directBlock is a size, in bytes, of which the size of a raw image must be a multiple on any storage: QEMU does not write to an image past the page cache
+// whose size its storage's blocks do not divide ("Image size is not a multiple of request alignment").
+const directBlock = 4096
+
+// newDiskSize is the size of a new disk, in bytes: the claim's in whole blocks, or up to a tenth less if the
 // file system has less room. A guest whose disk promises more than there is would be stopped
 // when the file system is full.
 func newDiskSize(facts qemuargs.VolumeFacts) (int64, error) {
@@ -301,7 +305,7 @@ func newDiskSize(facts qemuargs.VolumeFacts) (int64, error) {
 	if facts.DiskSize < mib || size < least || size < mib {
 		return 0, fmt.Errorf("there is no room for its disk: the claim is for one of %d bytes (without what the file system takes for itself), and %d are free", facts.DiskSize, facts.Free)
 	}
-	return size, nil
+	return size / directBlock * directBlock, nil
 }
 
 // sataBus numbers the buses of AHCI controllers: ide.0 to ide.5 on the q35 chipset's, ahci1.0

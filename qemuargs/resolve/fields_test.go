@@ -36,7 +36,7 @@ var noArgument = map[string]string{
 	"networks[].pod.vmIPv6NetworkCIDR":                                "the private network of the guest in the pod",
 	"domain.clock.timer.rtc.present":                                  "only true is accepted: QEMU's q35 always has one",
 	"domain.devices.disableHotplug":                                   "no port for hotplug is kept; there is no hotplug yet",
-	"domain.devices.disks[].cdrom.readonly":                           "a CD-ROM is read-only in any case; false is refused",
+	"domain.devices.disks[].cdrom.readonly":                           "a CD-ROM is read-only in any case",
 	"domain.devices.logSerialConsole":                                 "the console's output goes to the pod's log, in a container of its own",
 	"domain.devices.sound.name":                                       "names the device in the VMI",
 	"domain.devices.watchdog.name":                                    "names the device in the VMI",

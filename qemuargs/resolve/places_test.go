@@ -60,8 +60,10 @@ func TestMachineType(t *testing.T) {
 		{"pc-q35-5.2", "11.1.3", "pc-q35-5.2", ""},
 		{"pc-q35-10.2", "11.1.3", "pc-q35-10.2", ""},
 		{"pc-q35-11.1", "11.1.3", "pc-q35-11.1", ""},
-		{"pc-q35-5.1", "11.1.3", "", "none that QEMU has"},
-		{"pc-q35-5.1", "7.2.22", "", "none that QEMU has"}, // a later QEMU would not run it
+		{"pc-q35-5.1", "11.1.3", "pc-q35-5.2", ""},
+		{"pc-q35-5.1", "7.2.22", "pc-q35-5.2", ""}, // a later QEMU would not run it
+		{"pc-q35-rhel9.6.0", "11.1.3", "pc-q35-9.1", ""},
+		{"pc-q35-rhel9.6.0", "7.2.22", "", "newer"},
 		{"pc-q35-0.0", "11.1.3", "", "none that QEMU has"},
 		{"pc-q35-11.2", "11.1.3", "", "newer"},
 		{"pc-q35-8.0", "7.2.22", "", "newer"},

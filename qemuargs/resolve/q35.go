@@ -36,7 +36,11 @@ func machineType(wanted string, names boardName, qemuVersion string, why *Decisi
 		why.add("type", "spec.domain.machine.type spec.architecture host.qemuVersion", names.alias+" is the newest type of the node's QEMU")
 		return fmt.Sprintf("%s%d.%d", names.prefix, qemu.major, qemu.minor), qemu, nil
 	}
-	why.add("type", "spec.domain.machine.type spec.architecture", "")
+	rule := ""
+	if upstream := v1.UpstreamMachineType(wanted); upstream != wanted {
+		wanted, rule = upstream, "QEMU's own type that stands for one of RHEL's, or for one that is gone"
+	}
+	why.add("type", "spec.domain.machine.type spec.architecture", rule)
 	board, err := release(strings.TrimPrefix(wanted, names.prefix))
 	switch {
 	case err != nil:

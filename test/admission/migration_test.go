@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -190,10 +189,7 @@ func (w *warnings) next() string {
 
 // migrationPolicies: a value out of bounds is refused, and of a field that has no effect there is a warning.
 func (s *testServer) migrationPolicies(t *testing.T) {
-	heard := &warnings{}
-	config := rest.CopyConfig(s.config)
-	config.WarningHandler = heard
-	admin := s.client(config)
+	admin, heard := s.warned()
 	policies := func(spec string) *unstructured.Unstructured {
 		p := &unstructured.Unstructured{}
 		if err := json.Unmarshal([]byte(`{"apiVersion":"migrations.kubevirt.io/v1alpha1","kind":"MigrationPolicy","metadata":{"generateName":"p-"},"spec":`+spec+`}`), p); err != nil {

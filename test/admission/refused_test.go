@@ -71,6 +71,12 @@ func changedObject(t *testing.T, name, patch string) *unstructured.Unstructured 
 	return object
 }
 
+// machineOf is a VirtualMachine whose template has a VMI's spec.
+func machineOf(vmi *unstructured.Unstructured) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": vmi.Object["metadata"],
+		"spec": map[string]any{"runStrategy": "Halted", "template": map[string]any{"spec": vmi.Object["spec"]}}}}
+}
+
 // TestRefused: what is wrong with an object is said when it is applied, with the path of each thing that is wrong, and
 // nothing is kept.
 func TestRefused(t *testing.T) {
@@ -212,11 +218,15 @@ var beyondSchema = map[string]struct {
 	patch string
 	paths []string
 }{
-	"memory-0":         {`domain: {memory: {guest: "0"}}`, []string{"spec.domain.memory.guest"}},
-	"memory-1-ei":      {`domain: {memory: {guest: 1Ei}}`, []string{"spec.domain.memory.guest"}},
-	"request-too-much": {`domain: {resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}`, []string{"spec.domain.resources.requests[memory]"}},
-	"vcpus-134217728":  {`domain: {cpu: {cores: 512, sockets: 512, threads: 512}}`, []string{"spec.domain.cpu"}},
-	"bad-base64":       {`volumes: [{name: root, cloudInitNoCloud: {userDataBase64: "%%%"}}]`, []string{"spec.volumes[0].cloudInitNoCloud.userDataBase64"}},
+	"memory-0":          {`domain: {memory: {guest: "0"}}`, []string{"spec.domain.memory.guest"}},
+	"memory-1-ei":       {`domain: {memory: {guest: 1Ei}}`, []string{"spec.domain.memory.guest"}},
+	"request-no-limit":  {`domain: {resources: {requests: {example.com/fpga: "1"}}}`, []string{"spec.domain.resources.limits[example.com/fpga]"}},
+	"limit-below-guest": {`domain: {resources: {limits: {memory: 64Mi}}}`, []string{"spec.domain.resources.limits[memory]"}},
+	"rhel-unknown":      {`domain: {machine: {type: pc-q35-rhel9.9.9}}`, []string{"spec.domain.machine.type"}},
+	"usb-serial":        {`domain: {devices: {disks: [{name: root, serial: "0123456789012345678901234567890123456", disk: {bus: usb}}]}}`, []string{"spec.domain.devices.disks[0].serial"}},
+	"request-too-much":  {`domain: {resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}`, []string{"spec.domain.resources.requests[memory]"}},
+	"vcpus-134217728":   {`domain: {cpu: {cores: 512, sockets: 512, threads: 512}}`, []string{"spec.domain.cpu"}},
+	"bad-base64":        {`volumes: [{name: root, cloudInitNoCloud: {userDataBase64: "%%%"}}]`, []string{"spec.volumes[0].cloudInitNoCloud.userDataBase64"}},
 	"many": {`domain: {memory: {guest: "1"}, devices: {disks: [{name: none}, {name: root, disk: {bus: sata, readonly: true}}], interfaces: [{name: other, masquerade: {}, macAddress: "01:00:5e:00:00:01"}]}}`,
 		[]string{"spec.domain.memory.guest", "spec.domain.devices.disks[0].name", "spec.domain.devices.disks[1].disk.readonly",
 			"spec.domain.devices.interfaces[0].name", "spec.domain.devices.interfaces[0].macAddress", "spec.networks[0].name"}},

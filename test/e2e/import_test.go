@@ -68,6 +68,7 @@ func importedDisks(t *testing.T) {
 	ns := namespace(t)
 	provision(t, ns)
 	url := serve(t, ns, "web", 512<<10)
+	apply(t, ns, namespacePolicies) // the importers' pods, and those that bind claims, get the limits that they lack
 	m := withTemplates(t, ns, "imported", map[string]string{"root": `{"http":{"url":"` + url + `/disk/tiny.qcow2"}}`, "data": `{"blank":{}}`,
 		"copy": `{"registry":{"url":"docker://` + tinyImage + `"}}`}, "root", "data", "copy")
 	seen := m.followPercentage("imported-root")

@@ -410,7 +410,7 @@ func attached(user string) effect {
 	})
 }
 
-const noUpload = "virtctl has made the claim by then, and waits for CDI's pod that takes the image"
+const noUpload = "virtctl has made the claim by then, and waits for the pod that takes the image"
 
 func unserved() []command {
 	return []command{
@@ -442,7 +442,7 @@ func unserved() []command {
 		}},
 		{"usbredir", "no USB redirection", []line{{line: "virtctl usbredir vm --no-launch", missing: "USB redirection is not supported by Kubeqemu yet"}}},
 		{"objectgraph", "no such graph", []line{{line: "virtctl objectgraph vm --vmi --exclude-optional --selector=a=b --output=json", missing: "is not supported by Kubeqemu yet"}}},
-		{"image-upload", "needs CDI, which the test's cluster does not have", []line{
+		{"image-upload", "nothing fills DataVolumes on the test's cluster; with config/datavolumes, or CDI, it works", []line{
 			{line: "virtctl image-upload dv upload --size=64Mi --image-path=image.raw --uploadproxy-url=https://127.0.0.1:9 --insecure --storage-class=virtctl --access-mode=ReadWriteOnce --volume-mode=filesystem " +
 				"--force-bind --retry=1 --wait-secs=5 --datasource --default-instancetype=small --default-instancetype-kind=virtualmachineinstancetype --default-preference=virtio --default-preference-kind=virtualmachinepreference", missing: "cdi.kubevirt.io"},
 			{line: "virtctl image-upload dv upload --no-create --archive-path=image.raw --wait-secs=5", missing: `persistentvolumeclaims "upload" not found`, same: true},

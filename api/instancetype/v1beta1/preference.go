@@ -72,7 +72,7 @@ type VirtualMachinePreferenceSpec struct {
 	// Machine is QEMU's machine type.
 	// +optional
 	Machine *MachinePreferences `json:"machine,omitempty"`
-	// Volumes has no effect: no volume is made from it.
+	// Volumes has the storage class of the claims that a virtual machine's templates make.
 	// +optional
 	Volumes *VolumePreferences `json:"volumes,omitempty"`
 	// PreferredSubdomain of the guest.

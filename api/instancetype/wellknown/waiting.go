@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -47,9 +46,7 @@ func waitsFor(o Object) ([]string, error) {
 		if !errors.As(e, &at) {
 			return nil, fmt.Errorf("decode %s %q: %w", o.Kind, o.Name, e)
 		}
-		if path := strings.TrimPrefix(at.FieldPath(), "spec."); !belowOne(paths, path) {
-			paths = append(paths, path)
-		}
+		paths = append(paths, strings.TrimPrefix(at.FieldPath(), "spec."))
 	}
 	_, errs = instancetype.Expand(smallest(), &size.Spec, &preference.Spec)
 	for _, e := range errs {
@@ -60,11 +57,6 @@ func waitsFor(o Object) ([]string, error) {
 		paths = append(paths, path)
 	}
 	return paths, nil
-}
-
-// belowOne says whether a path is below one of the others.
-func belowOne(paths []string, path string) bool {
-	return slices.ContainsFunc(paths, func(above string) bool { return strings.HasPrefix(path, above+".") })
 }
 
 // enoughFor is a size that meets a preference's requirements.

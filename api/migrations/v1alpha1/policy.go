@@ -54,10 +54,9 @@ type MigrationPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : !self.startsWith('-')",message="a bandwidth is 0 or more"
 	BandwidthPerMigration *resource.Quantity `json:"bandwidthPerMigration,omitempty"`
 	// CompletionTimeoutPerGiB is how long a migration may take for each GiB of the guest's memory and of
-	// disks that are copied. Unit: seconds.
+	// disks that are copied. Unit: seconds. More than 86400, a day, counts as a day.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=86400
 	CompletionTimeoutPerGiB *int64 `json:"completionTimeoutPerGiB,omitempty"`
 	// MaxDowntimeMs is how long the guest's CPUs may stand still while the last bytes are copied. Unit:
 	// milliseconds.

@@ -30,7 +30,9 @@ type VirtualMachinePool struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec VirtualMachinePoolSpec `json:"spec"`
+	// Status may have fields of KubeVirt's that are not here: an object that was read from KubeVirt is applied as it is. They are not kept.
 	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
 	Status v1.ReplicaStatus `json:"status,omitempty"`
 }
 

@@ -1,0 +1,55 @@
+package admission
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/zone"
+)
+
+// This file says what an object asks for and does not get. It is taken all the same.
+
+func warnVMI(vmi *v1.VirtualMachineInstance, _ Facts) []string {
+	return warnSpec(&vmi.Spec, field.NewPath("spec"))
+}
+
+func warnVM(vm *v1.VirtualMachine, facts Facts) []string {
+	return warnTemplate(&vm.Spec.Template, field.NewPath("spec", "template"), facts)
+}
+
+func warnReplicaSet(rs *v1.VirtualMachineInstanceReplicaSet, facts Facts) []string {
+	return warnTemplate(&rs.Spec.Template, field.NewPath("spec", "template"), facts)
+}
+
+func warnPool(pool *v1beta1.VirtualMachinePool, facts Facts) []string {
+	return warnTemplate(&pool.Spec.VirtualMachineTemplate.Spec.Template, field.NewPath("spec", "virtualMachineTemplate", "spec", "template"), facts)
+}
+
+func warnPreset(*v1.VirtualMachineInstancePreset, Facts) []string { return nil }
+
+func warnKubeVirt(kv *v1.KubeVirt, _ Facts) []string { return v1.KubeVirtWarnings(&kv.Spec) }
+
+// warnTemplate says besides what no VirtualMachineInstance of the template may have as the cluster is configured now. A VirtualMachineInstance is refused then; a
+// template is taken, for the configuration may change before its first start.
+func warnTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, facts Facts) []string {
+	out := warnSpec(&template.Spec, path.Child("spec"))
+	vmi := &v1.VirtualMachineInstance{Spec: *template.Spec.DeepCopy()}
+	v1.ApplyClusterDefaults(vmi, facts.Cluster)
+	v1.Default(vmi)
+	for _, err := range v1.ValidateForCluster(vmi, facts.Cluster) {
+		out = append(out, fmt.Sprintf("%s.%s", path, err.Error()))
+	}
+	return out
+}
+
+func warnSpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) []string {
+	out := v1.Warnings(spec, path)
+	if c := spec.Domain.Clock; c != nil && c.Timezone != "" && zone.Offset(c.Timezone, time.Now()) == nil {
+		out = append(out, fmt.Sprintf("%s: there is no time zone %q: no guest with it starts", path.Child("domain", "clock", "timezone"), c.Timezone))
+	}
+	return out
+}
