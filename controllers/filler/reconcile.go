@@ -218,7 +218,7 @@ func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
 	if w.copies() {
 		w.origin.bind(pod, s.serving)
 	}
-	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
+	err = kit.CreatePod(ctx, r.Client, r.Live, pod, kit.Room{CPUs: 1})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		s.after = kit.WriteDelay

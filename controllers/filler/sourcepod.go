@@ -116,7 +116,7 @@ func (r *Reconciler) makeSource(ctx context.Context, w world, s *step) error {
 	if err != nil {
 		return err
 	}
-	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
+	err = kit.CreatePod(ctx, r.Client, r.Live, pod, kit.Room{CPUs: 1})
 	switch {
 	case err == nil:
 		s.running(corev1.ConditionFalse, reasonPending, "")

@@ -37,8 +37,8 @@ type Reconciler struct {
 	Clock  clock.PassiveClock
 	// Cluster returns the cluster's configuration.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
-	// TargetPod renders the target pod of a migration.
-	TargetPod func(context.Context, *v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration) (*corev1.Pod, error)
+	// TargetPod renders the target pod of a migration, and says what it may use.
+	TargetPod func(context.Context, *v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error)
 	// RuledOut says which labels of CPUs keep a target pod off the nodes; empty if none does.
 	RuledOut func(context.Context, *corev1.Pod) (string, error)
 	// Updated says whether every virt-handler and virt-controller is of the present version.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
 // cluster is a Reconciler on an API server that is made up. The test plays the scheduler, the kubelets and the
@@ -56,11 +57,26 @@ func newCluster(t *testing.T) *cluster {
 	}}).Build()
 	c.Reconciler = &Reconciler{Updated: func(context.Context) (bool, error) { return true, nil }, Client: c.client, Live: c.client, Events: c.events, Clock: c.clock, Policies: &Policies{Live: c.client, Clock: c.clock},
 		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil },
-		TargetPod: func(_ context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (*corev1.Pod, error) {
+		TargetPod: func(_ context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error) {
 			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: v1.LauncherPodName(vmi.Name, vmi.UID, m.UID), UID: "target",
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)}}}, nil
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)}}}, kit.Room{}, nil
 		}}
+	// Guests may go there, unless the test says more of the nodes.
+	c.make(elsewhere())
 	return c
+}
+
+// elsewhere is a node that takes any guest.
+func elsewhere() *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere", Labels: map[string]string{v1.SchedulableLabel: "true"}}}
+}
+
+// onTwoNodes leaves the two nodes of a mover's cluster.
+func (c *cluster) onTwoNodes() {
+	c.t.Helper()
+	if err := c.client.Delete(c.t.Context(), elsewhere()); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // vm makes a VMI whose guest runs on a node, and its pod.
@@ -874,5 +890,44 @@ func TestMigrationSaysWhyItHasNoPostCopy(t *testing.T) {
 	}
 	if said := c.said(); said != "PostCopyRefused PostCopyRefused" {
 		t.Errorf("events %s", said)
+	}
+}
+
+// TestMigrationEndsAtOnceWithoutAnotherNode: where no other node could take the guest, the migration says so before it makes a pod.
+func TestMigrationEndsAtOnceWithoutAnotherNode(t *testing.T) {
+	other := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{v1.SchedulableLabel: "true", "zone": "a"}}}
+	for name, c := range map[string]struct {
+		nodes []corev1.Node
+		says  string
+		added map[string]string
+	}{
+		"no selector":     {[]corev1.Node{other}, "addedNodeSelector selects no node", map[string]string{"zone": "a b"}},
+		"another zone":    {[]corev1.Node{other}, "there is no other node that the guest may be on", map[string]string{"zone": "b"}},
+		"its zone":        {[]corev1.Node{other}, "", map[string]string{"zone": "a"}},
+		"its own node":    {nil, "there is no other node that the guest may be on", nil},
+		"no virt-handler": {[]corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "b"}}}, "there is no other node that the guest may be on", nil},
+		"cordoned": {[]corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{v1.SchedulableLabel: "true"}}, Spec: corev1.NodeSpec{Unschedulable: true}}},
+			"no other node takes the guest: 1 are cordoned", nil},
+		"not answering": {[]corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{v1.SchedulableLabel: "false"}},
+			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}}}}}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := newCluster(t)
+			cluster.onTwoNodes()
+			cluster.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{v1.SchedulableLabel: "true"}}})
+			for _, n := range c.nodes {
+				cluster.make(&n)
+			}
+			cluster.vm("a", "node1")
+			wanted := cluster.migration("m", "a")
+			wanted.Spec.AddedNodeSelector = c.added
+			if err := cluster.client.Update(t.Context(), wanted); err != nil {
+				t.Fatal(err)
+			}
+			m, _ := cluster.steps(wanted)
+			if ended := m.Status.Phase == v1.MigrationFailed; ended != (c.says != "") || ended && !strings.Contains(m.Status.MigrationState.FailureReason, c.says) {
+				t.Errorf("%s: %+v", m.Status.Phase, m.Status.MigrationState)
+			}
+		})
 	}
 }

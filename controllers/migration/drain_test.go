@@ -100,6 +100,7 @@ func TestGuestLeavesNodeWithDrainTaint(t *testing.T) {
 // TestTaintedGuestStaysWithoutAnotherNode: a guest stays that no other node takes, and an event says so. It moves once a node takes it.
 func TestTaintedGuestStaysWithoutAnotherNode(t *testing.T) {
 	c := newCluster(t)
+	c.onTwoNodes()
 	m, _ := c.mover()
 	c.taint("node1", "kubevirt.io/drain")
 	c.taint("node2", "example.com/full")

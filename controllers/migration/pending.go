@@ -4,15 +4,19 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
+	"github.com/kubeqemu/kubeqemu/api/nodefit"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
@@ -58,10 +62,60 @@ func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
 	if waits, err := r.awaitsUpdate(ctx, w); err != nil || waits {
 		return waitDelay, err
 	}
+	if alone, err := r.alone(ctx, w); alone != "" || err != nil {
+		if alone != "" {
+			end(w, alone)
+		}
+		return 0, err
+	}
 	if err := r.handOverLast(ctx, w); err != nil {
 		return 0, err
 	}
 	return 0, r.begin(ctx, w, config, policy)
+}
+
+// alone is why no other node could take the guest of a migration that is to leave its node; empty if one could, now or once a fault has passed. The scheduler would say so
+// after minutes, and name everything that the guest's node has besides.
+func (r *Reconciler) alone(ctx context.Context, w *work) (string, error) {
+	if w.migration.StaysOnNode() {
+		return "", nil
+	}
+	cluster, err := r.Cluster(ctx)
+	if err != nil {
+		return "", err
+	}
+	if _, err := labels.ValidatedSelectorFromSet(w.migration.Spec.AddedNodeSelector); err != nil {
+		return fmt.Sprintf("addedNodeSelector selects no node: %v", err), nil
+	}
+	wanted := w.vmi.DeepCopy()
+	// As the target pod has it: what is added overrides neither the cluster's selector nor the VMI's.
+	wanted.Spec.NodeSelector = map[string]string{}
+	maps.Copy(wanted.Spec.NodeSelector, w.migration.Spec.AddedNodeSelector)
+	maps.Copy(wanted.Spec.NodeSelector, cluster.NodeSelectors())
+	maps.Copy(wanted.Spec.NodeSelector, w.vmi.Spec.NodeSelector)
+	others, shut := 0, 0
+	err = nodesFor(ctx, r.Live, wanted, cluster, func(nodes []corev1.Node) bool {
+		for i := range nodes {
+			switch n := &nodes[i]; {
+			case n.Name == w.vmi.Status.NodeName:
+			case nodefit.Takes(n, w.vmi.Spec.Tolerations):
+				others++
+			default:
+				shut++
+			}
+		}
+		return others > 0
+	})
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case others > 0:
+		return "", nil
+	case shut > 0:
+		return fmt.Sprintf("no other node takes the guest: %d are cordoned, or have a taint that the guest does not tolerate", shut), nil
+	}
+	return "there is no other node that the guest may be on: none runs virt-handler, or has the labels of the guest's nodeSelector and architecture", nil
 }
 
 // hopeless is why a migration that has not begun will never begin; empty if it may.

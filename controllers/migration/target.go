@@ -73,10 +73,11 @@ const quotaDelay = 10 * time.Second
 
 // makeTarget makes the target pod. The migration is Pending until there is one.
 func (r *Reconciler) makeTarget(ctx context.Context, w *work) (time.Duration, error) {
-	config, err := r.configuration(ctx)
+	cluster, err := r.Cluster(ctx)
 	if err != nil {
 		return 0, err
 	}
+	config := cluster.Migrations()
 	if room, err := r.hasRoom(ctx, w, config); err != nil || !room {
 		return quotaDelay, err
 	}
@@ -89,9 +90,9 @@ func (r *Reconciler) makeTarget(ctx context.Context, w *work) (time.Duration, er
 	} else if why != "" {
 		return 0, r.decideForSource(ctx, w, why)
 	}
-	pod, err := r.TargetPod(ctx, w.vmi, w.migration)
+	pod, room, err := r.TargetPod(ctx, w.vmi, w.migration)
 	if err == nil {
-		err = kit.SortedRefusal(r.Client.Create(ctx, pod))
+		err = kit.CreatePod(ctx, r.Client, r.Live, pod, room)
 	}
 	status := &w.migration.Status
 	switch {

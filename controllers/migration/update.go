@@ -144,19 +144,28 @@ func (d *destination) look(nodes []corev1.Node, own string, tolerations []corev1
 
 // goesTo says where an update can bring a guest.
 func (m *Mover) goesTo(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration) (to destination, err error) {
+	err = nodesFor(ctx, m.Live, vmi, cluster, func(nodes []corev1.Node) bool {
+		to.look(nodes, vmi.Status.NodeName, vmi.Spec.Tolerations)
+		return to.other
+	})
+	return to, err
+}
+
+// nodesFor reads the nodes that the pods of a VMI may be on, past the cache, which has no taints. It hands them out page by page, until
+// enough returns true.
+func nodesFor(ctx context.Context, live client.Reader, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration, enough func([]corev1.Node) bool) error {
 	selector, err := nodefit.Selector(vmi, cluster)
 	if err != nil {
-		return to, fmt.Errorf("read nodeSelector: %w", err)
+		return fmt.Errorf("read nodeSelector: %w", err)
 	}
 	const page = 100
 	for more := ""; ; {
 		var nodes corev1.NodeList
-		if err := m.Live.List(ctx, &nodes, client.MatchingLabelsSelector{Selector: selector}, client.Limit(page), client.Continue(more)); err != nil {
-			return to, fmt.Errorf("list nodes: %w", err)
+		if err := live.List(ctx, &nodes, client.MatchingLabelsSelector{Selector: selector}, client.Limit(page), client.Continue(more)); err != nil {
+			return fmt.Errorf("list nodes: %w", err)
 		}
-		to.look(nodes.Items, vmi.Status.NodeName, vmi.Spec.Tolerations)
-		if more = nodes.Continue; to.other || more == "" {
-			return to, nil
+		if more = nodes.Continue; enough(nodes.Items) || more == "" {
+			return nil
 		}
 	}
 }

@@ -111,6 +111,7 @@ func TestOutdatedLauncherMakesOneMigration(t *testing.T) {
 // of updates.
 func TestUpdatesWaitForHandlersAndPlaces(t *testing.T) {
 	c := newCluster(t)
+	c.onTwoNodes()
 	m, _ := c.mover(v1.WorkloadUpdateLiveMigrate)
 	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
 	m.RolledOut = func(context.Context) (bool, error) { return false, nil }
@@ -193,6 +194,7 @@ func TestGuestGoesToAnotherNodeIfThereIsOne(t *testing.T) {
 // TestUpdateOnOwnNode: where only the guest's own node takes the guest, its update names that node.
 func TestUpdateOnOwnNode(t *testing.T) {
 	c := newCluster(t)
+	c.onTwoNodes()
 	m, _ := c.mover(v1.WorkloadUpdateLiveMigrate)
 	vmi := c.outdated("a", func(*v1.VirtualMachineInstance) {})
 	c.cordon("node2", true)

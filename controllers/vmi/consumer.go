@@ -111,7 +111,7 @@ func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineI
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
 	pod := Consumer(defaulted, config)
-	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
+	err = kit.CreatePod(ctx, r.Client, r.Live, pod, kit.Room{CPUs: 1})
 	switch {
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("create pod %s: %w: %s", pod.Name, errContended, err)

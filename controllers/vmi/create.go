@@ -45,7 +45,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	observeMigratable(vmi, r.now())
 	if missing != "" {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
-		r.unsynchronized(vmi, v1.ReasonPvcNotFound, fmt.Sprintf("PVC %s/%s does not exist, waiting for it to appear", vmi.Namespace, missing))
+		r.unsynchronized(vmi, v1.ReasonPvcNotFound, fmt.Sprintf("%s %s/%s does not exist, waiting for it to appear", claimKind(vmi, missing), vmi.Namespace, missing))
 		return nil, nil
 	}
 	if filled, err := r.filled(ctx, vmi); err != nil {
@@ -77,7 +77,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	pod := Pod(defaulted, config)
 	r.Follow.Note(metadataOf(vmi), pod)
-	err = kit.SortedRefusal(r.Client.Create(ctx, pod))
+	err = kit.CreatePod(ctx, r.Client, r.Live, pod, room(defaulted, config))
 	if apierrors.IsAlreadyExists(err) {
 		existing := &corev1.Pod{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(pod), existing); apierrors.IsNotFound(err) {
@@ -108,6 +108,14 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	status.RemoveCondition(v1.ConditionReady) // of a pod before
 	observe(status, pod, r.now())
 	return pod, nil
+}
+
+// claimKind is what the VMI calls a claim: a DataVolume's has the DataVolume's name.
+func claimKind(vmi *v1.VirtualMachineInstance, name string) string {
+	if slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.DataVolume != nil && v.DataVolume.Name == name }) {
+		return "DataVolume"
+	}
+	return "PVC"
 }
 
 // podConfig is what the VMI's pods are rendered with.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -19,34 +20,34 @@ import (
 // virt-handlers move the guest. The VMI's pod is the pod where the guest is to run: first the source's, and
 // the target's from the decision on.
 
-// TargetPod renders the pod to which a migration moves a VMI's guest.
-func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration) (*corev1.Pod, error) {
+// TargetPod renders the pod to which a migration moves a VMI's guest, and says what the pod may use.
+func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error) {
 	config, err := r.podConfig(ctx)
 	if err != nil {
-		return nil, err
+		return nil, kit.Room{}, err
 	}
 	// A host disk may have been permitted when the guest began, and not be so any more.
 	if errs := v1.ValidateHostDisks(vmi, config.Cluster); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
+		return nil, kit.Room{}, apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
 	}
 	if m := vmi.Status.MigrationState; m != nil && m.MigrationConfiguration.PostCopy() && len(vmi.Spec.Domain.Devices.Filesystems) == 0 {
 		if config.PostCopy, err = r.offersFaults(ctx); err != nil {
-			return nil, err
+			return nil, kit.Room{}, err
 		}
 	}
 	companions, err := r.companions(ctx, vmi)
 	if err != nil {
-		return nil, err
+		return nil, kit.Room{}, err
 	}
 	if err := r.keep(ctx, vmi, &config); err != nil {
-		return nil, err
+		return nil, kit.Room{}, err
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
 	observeCompanions(defaulted, companions) // a pod that has just ended keeps the target off no node
 	pod := targetPod(defaulted, migration, config)
 	r.Follow.Note(metadataOf(vmi), pod)
-	return pod, nil
+	return pod, room(defaulted, config), nil
 }
 
 // keep adds to config what a guest keeps of its present pod: the model of its CPU, and the address that passt gave it.

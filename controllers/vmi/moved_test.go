@@ -119,7 +119,7 @@ func TestGuestMayGoBackToTheNodeItLeft(t *testing.T) {
 		c.leave(m)
 		again := testMigration()
 		again.UID = "again"
-		pod, err := m.TargetPod(t.Context(), stale, again)
+		pod, _, err := m.TargetPod(t.Context(), stale, again)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestOnlyAPostCopyPodAsksForUserfaultfd(t *testing.T) {
 		}
 		vmi := load(t, "testdata/minimal")
 		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", MigrationConfiguration: &v1.MigrationConfiguration{AllowPostCopy: &c.allows}}
-		pod, err := m.TargetPod(t.Context(), vmi, testMigration())
+		pod, _, err := m.TargetPod(t.Context(), vmi, testMigration())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
 const mib = int64(1) << 20
@@ -118,6 +120,18 @@ func bookedBeside(vmi *v1.VirtualMachineInstance, config PodConfig) *resource.Qu
 	return resource.NewQuantity(scaled(Overhead(vmi, config.Emulation || config.isForeign(vmi)), config.Cluster), resource.BinarySI)
 }
 
+// room returns what the launcher's container of a defaulted VMI may use: the guest's CPUs, and all of its memory with the overhead.
+func room(vmi *v1.VirtualMachineInstance, config PodConfig) kit.Room {
+	r := kit.Room{CPUs: vmi.Spec.Domain.CPU.VCPUs(), Memory: bookedBeside(vmi, config).Value()}
+	if vmi.Spec.Domain.Memory.Hugepages == nil { // else the guest's memory is a resource of its own
+		r.Memory += vmi.Spec.Domain.Memory.Guest.Value()
+	}
+	if config.Cluster != nil {
+		r.Limited = config.Cluster.AutoCPULimitNamespaceLabelSelector
+	}
+	return r
+}
+
 // resources are those of the launcher's container: the VMI's own, with the overhead added to
 // the memory, and one slot. The cluster's configuration says what the container requests of CPU
 // and memory if the VMI does not.
@@ -132,6 +146,9 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 	}
 	if r.Limits == nil {
 		r.Limits = corev1.ResourceList{}
+	}
+	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
+		maps.DeleteFunc(list, func(name corev1.ResourceName, _ resource.Quantity) bool { return v1.IsPluginResource(name) })
 	}
 	huge := bookHugePages(r, domain.Memory)
 	memory, ok := r.Requests[corev1.ResourceMemory]
