@@ -101,15 +101,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	admission.RegisterEvictions(s.mux, &admission.Evictions{Evict: guard.Evict, Keys: func() ([][]byte, error) {
-		var all [][]byte
-		for _, purpose := range evacuation.Purposes(s.options.Clock.Now()) {
-			_, valid, err := s.certificate.Keys(purpose)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, valid...)
-		}
-		return all, nil
+		return s.certificate.HiddenKeys(admission.EvictionPath)
 	}})
 	access, err := monitoring.NewAccess(config, s.options.Clock.Now, s.options.Log.WithName("metrics"))
 	if err != nil {
@@ -129,9 +121,16 @@ func New(config *rest.Config, o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	s.group, err = subresources.New(config, subresources.Options{FrontProxy: s.proxy, Rights: rights, Uploads: s.uploads, Evacuations: guard, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
+	group, err := subresources.New(config, subresources.Options{FrontProxy: s.proxy, Rights: rights, Uploads: s.uploads, Evacuations: guard, Now: s.options.Clock.Now, Log: s.options.Log.WithName("subresources"),
 		Handlers: &handlerapi.Client{Certificate: s.certificate.GetClientCertificate, Roots: s.handlerRoots, Now: s.options.Clock.Now}})
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	s.group = group
+	admission.RegisterDeletions(s.mux, &admission.Deletions{Shorten: group.ShortenGrace, Keys: func() ([][]byte, error) {
+		return s.certificate.HiddenKeys(admission.DeletionPath)
+	}})
+	return s, nil
 }
 
 // takeUploads makes what takes images from clients.
@@ -246,7 +245,7 @@ func (s *Server) watch(config *rest.Config) error {
 	}
 	s.watched, s.others = []watched{secret, mutating, validating, published, services, s.kubeVirts}, []watched{s.handlerCA, s.frontProxy}
 	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIServices: services, ServedNames: servedNames(s.options.DataVolumes), Published: published, DNSNames: s.options.DNSNames,
-		Hidden: map[string]serving.Hidden{evacuation.Webhook: {Purpose: evacuation.Purpose, Path: evacuation.SecretPath}},
+		Hidden: map[string]serving.Hidden{admission.EvictionsEverywhere: admission.EvictionPath, admission.GracefulDeletions: admission.DeletionPath},
 		Clock:  s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeqemu/kubeqemu/apiserver/evacuation"
+	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
@@ -33,11 +34,17 @@ const (
 	strangerRate, strangerBurst = 20, 40
 )
 
+// EvictionsEverywhere is the webhook of evictions by accounts that may evict pods of all namespaces, in config/api/webhooks.yaml.
+const EvictionsEverywhere = "evictions-everywhere.kubevirt.io"
+
+// EvictionPath is where the API server asks about evictions. Only the path of EvictionsEverywhere has the secret.
+var EvictionPath = serving.Hidden{Path: "/evictions-validate", Purpose: "kubeqemu.io evictions v1"}
+
 // Evictions answer the evictions of launcher pods.
 type Evictions struct {
 	// Evict returns nil if the pod may be evicted; see evacuation.Guard.
 	Evict func(context.Context, evacuation.Eviction) error
-	// Keys returns the keys of the secrets that a trusted path may have; see evacuation.Trusted.
+	// Keys returns the keys of the secrets that EvictionPath may have.
 	Keys func() ([][]byte, error)
 
 	bodies    *intake.Bodies
@@ -45,12 +52,12 @@ type Evictions struct {
 	strangers *rate.Limiter
 }
 
-// RegisterEvictions serves the webhooks of evictions, below evacuation.Path.
+// RegisterEvictions serves the webhooks of evictions, below EvictionPath.
 func RegisterEvictions(mux *http.ServeMux, e *Evictions) {
 	e.bodies, e.asking.Size, e.strangers = intake.NewBodies(maxEvictions), maxAsking, rate.NewLimiter(strangerRate, strangerBurst)
 	mux.Handle("POST /{$}", e) // until virt-api has written a path into the webhook that has none
-	mux.Handle("POST "+evacuation.Path, e)
-	mux.Handle("POST "+evacuation.Path+"/{secret}", e)
+	mux.Handle("POST "+EvictionPath.Path, e)
+	mux.Handle("POST "+EvictionPath.Path+"/{secret}", e)
 }
 
 // ServeHTTP answers an AdmissionReview of the API server's.
@@ -85,7 +92,7 @@ func (e *Evictions) answer(ctx context.Context, path, source string, question *a
 	if err != nil {
 		return err
 	}
-	trusted := evacuation.Trusted(path, keys)
+	trusted := EvictionPath.Trusts(path, keys)
 	if !trusted {
 		if !e.strangers.Allow() {
 			return errBusy

@@ -30,18 +30,18 @@ func TestEvictionReviews(t *testing.T) {
 		answer     int32 // 0 if it is allowed
 		said       string
 	}{
-		"allowed":                {path: evacuation.SecretPath(key), body: plain, code: 200, want: evacuation.Eviction{Trusted: true}},
-		"refused":                {path: evacuation.SecretPath(key), body: plain, err: apierrors.NewTooManyRequests("leave", 0), code: 200, want: evacuation.Eviction{Trusted: true}, answer: 429, said: "leave"},
-		"another error":          {path: evacuation.SecretPath(key), body: plain, err: errors.New("broken"), code: 200, want: evacuation.Eviction{Trusted: true}, answer: 429, said: "virt-api cannot tell whether the pod may be evicted: broken: try again"},
-		"no secret":              {path: evacuation.Path, body: plain, code: 200},
-		"another secret":         {path: evacuation.SecretPath([]byte("other")), body: plain, code: 200},
-		"a dry run":              {path: evacuation.Path, body: fmt.Sprintf(review, true, `{}`), code: 200, want: evacuation.Eviction{DryRun: true}},
-		"a dry run by options":   {path: evacuation.Path, body: fmt.Sprintf(review, false, `{"deleteOptions":{"dryRun":["All"]}}`), code: 200, want: evacuation.Eviction{DryRun: true}},
-		"an unreadable eviction": {path: evacuation.Path, body: fmt.Sprintf(review, false, `{"deleteOptions":7}`), code: 200, want: evacuation.Eviction{DryRun: true}},
-		"no review":              {path: evacuation.Path, body: `{}`, code: http.StatusBadRequest},
-		"too long":               {path: evacuation.Path, body: strings.Repeat("x", maxEviction+1), code: http.StatusRequestEntityTooLarge},
-		"there is no CA yet":     {path: evacuation.Path, body: plain, keys: errors.New("no CA"), code: 200, answer: 429, said: "virt-api cannot tell whether the pod may be evicted: no CA: try again"},
-		"below the secret":       {path: evacuation.SecretPath(key) + "/x", body: plain, code: http.StatusNotFound},
+		"allowed":                {path: EvictionPath.SecretPath(key), body: plain, code: 200, want: evacuation.Eviction{Trusted: true}},
+		"refused":                {path: EvictionPath.SecretPath(key), body: plain, err: apierrors.NewTooManyRequests("leave", 0), code: 200, want: evacuation.Eviction{Trusted: true}, answer: 429, said: "leave"},
+		"another error":          {path: EvictionPath.SecretPath(key), body: plain, err: errors.New("broken"), code: 200, want: evacuation.Eviction{Trusted: true}, answer: 429, said: "virt-api cannot tell whether the pod may be evicted: broken: try again"},
+		"no secret":              {path: EvictionPath.Path, body: plain, code: 200},
+		"another secret":         {path: EvictionPath.SecretPath([]byte("other")), body: plain, code: 200},
+		"a dry run":              {path: EvictionPath.Path, body: fmt.Sprintf(review, true, `{}`), code: 200, want: evacuation.Eviction{DryRun: true}},
+		"a dry run by options":   {path: EvictionPath.Path, body: fmt.Sprintf(review, false, `{"deleteOptions":{"dryRun":["All"]}}`), code: 200, want: evacuation.Eviction{DryRun: true}},
+		"an unreadable eviction": {path: EvictionPath.Path, body: fmt.Sprintf(review, false, `{"deleteOptions":7}`), code: 200, want: evacuation.Eviction{DryRun: true}},
+		"no review":              {path: EvictionPath.Path, body: `{}`, code: http.StatusBadRequest},
+		"too long":               {path: EvictionPath.Path, body: strings.Repeat("x", maxEviction+1), code: http.StatusRequestEntityTooLarge},
+		"there is no CA yet":     {path: EvictionPath.Path, body: plain, keys: errors.New("no CA"), code: 200, answer: 429, said: "virt-api cannot tell whether the pod may be evicted: no CA: try again"},
+		"below the secret":       {path: EvictionPath.SecretPath(key) + "/x", body: plain, code: http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []evacuation.Eviction
@@ -90,14 +90,14 @@ func TestFloodOfEvictionReviewsCostsLittle(t *testing.T) {
 		}
 		refused := 0
 		for range 10 * strangerBurst {
-			if strings.Contains(ask(evacuation.Path), errBusy.Error()) {
+			if strings.Contains(ask(EvictionPath.Path), errBusy.Error()) {
 				refused++
 			}
 		}
 		if asked != strangerBurst || asked+refused != 10*strangerBurst {
 			t.Errorf("of %d strangers, %d were looked up, and %d were refused", 10*strangerBurst, asked, refused)
 		}
-		if said := ask(evacuation.SecretPath(key)); !strings.Contains(said, `"allowed":true`) {
+		if said := ask(EvictionPath.SecretPath(key)); !strings.Contains(said, `"allowed":true`) {
 			t.Errorf("the API server is told %s", said)
 		}
 	})

@@ -36,6 +36,7 @@ const (
 	maxAnswer     = 64 << 10
 	maxMessage    = 8 << 10
 	maxErrors     = 200
+	maxWarnings   = 20
 	answerTimeout = 10 * time.Second
 	// maxFilled bounds the objects that get defaults, in bytes: comparing takes time, and
 	// mutating webhooks run before the schema, which bounds lists. A larger object passes as it
@@ -198,7 +199,7 @@ func (k kind) mutate(facts Facts, question *admissionv1.AdmissionRequest) *admis
 // validate refuses an object with everything that is wrong with it. It is asked
 // after the schema.
 func (k kind) validate(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-	errs, err := k.check(question.Object.Raw, question.OldObject.Raw, facts)
+	errs, warnings, err := k.check(question.Object.Raw, question.OldObject.Raw, facts)
 	if err != nil {
 		// The controllers could not read it either.
 		named := field.Invalid(field.NewPath("object"), "", fmt.Sprintf("cannot be read: %v", err))
@@ -206,7 +207,11 @@ func (k kind) validate(facts Facts, question *admissionv1.AdmissionRequest) *adm
 		errs = field.ErrorList{named}
 	}
 	if len(errs) == 0 {
-		return allowed()
+		response := allowed()
+		if response.Warnings = warnings; len(warnings) > maxWarnings {
+			response.Warnings = append(warnings[:maxWarnings:maxWarnings], fmt.Sprintf("there are %d warnings more", len(warnings)-maxWarnings))
+		}
+		return response
 	}
 	if more := len(errs) - maxErrors; more > 0 {
 		// Joining errors takes time in the square of their number.

@@ -401,18 +401,3 @@ func TestCancelTakesTheMarkOffTheVMI(t *testing.T) {
 		})
 	}
 }
-
-func TestOnlySecretPathsAreTrusted(t *testing.T) {
-	one, two := []byte("one"), []byte("two")
-	for path, want := range map[string]bool{
-		SecretPath(one): true, SecretPath(two): true, SecretPath([]byte("three")): false, Path: false, Path + "/": false, "/x" + SecretPath(one): false,
-		SecretPath(one) + "/": false, SecretPath(one)[:len(SecretPath(one))-1]: false, "": false,
-	} {
-		if got := Trusted(path, [][]byte{one, two}); got != want {
-			t.Errorf("%q is trusted: %v, want %v", path, got, want)
-		}
-	}
-	if Trusted(SecretPath(nil), nil) || Trusted(SecretPath(one), nil) {
-		t.Error("a path is trusted without keys")
-	}
-}

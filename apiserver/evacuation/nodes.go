@@ -24,14 +24,14 @@ func (g *Guard) mustEnd(ctx context.Context, vmi *v1.VirtualMachineInstance) (bo
 	case !node.Spec.Unschedulable:
 		return false, nil
 	}
-	other, err := g.otherNode(ctx, vmi)
+	other, err := g.OtherNode(ctx, vmi)
 	return !other, err
 }
 
-// otherNode says whether a node besides the guest's own may take the guest, now or once a fault has passed. It knows of node
+// OtherNode says whether a node besides the guest's own may take the guest, now or once a fault has passed. It knows of node
 // selectors, cordons and taints. The scheduler knows more: where affinities or a lack of memory keep the guest off, the
 // guest's migration says so.
-func (g *Guard) otherNode(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
+func (g *Guard) OtherNode(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
 	selector, err := nodefit.Selector(vmi, g.cluster())
 	if err != nil {
 		return false, fmt.Errorf("read nodeSelector: %w", err)

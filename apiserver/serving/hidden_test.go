@@ -1,8 +1,6 @@
 package serving
 
 import (
-	"encoding/hex"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,24 +8,24 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestEvictionWebhookPathIsSecret: one webhook's path gets a secret, whose key virt-api knows. The secret is another each
+// TestWebhookPathIsSecret: one webhook's path gets a secret, whose key virt-api knows. The secret is another each
 // day, and comes back when the path is taken away.
-func TestEvictionWebhookPathIsSecret(t *testing.T) {
+func TestWebhookPathIsSecret(t *testing.T) {
 	s := newServings(t, true)
 	s.validating.object.Webhooks = []admissionregistrationv1.ValidatingWebhook{
 		{Name: "plain", ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Path: ptr.To("/plain")}}},
 		{Name: "hidden", ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Path: ptr.To("/h")}}},
 	}
 	c := s.add()
-	c.Hidden = map[string]Hidden{"hidden": {Purpose: func(now time.Time) string { return "p" + now.Format(time.DateOnly) }, Path: func(key []byte) string { return "/h/" + hex.EncodeToString(key) }}}
+	hidden := Hidden{Path: "/h", Purpose: "p"}
+	c.Hidden = map[string]Hidden{"hidden": hidden}
 	path := func() string { return *s.validating.object.Webhooks[1].ClientConfig.Service.Path }
 	known := func() bool {
-		_, valid, err := c.Keys(c.Hidden["hidden"].Purpose(s.clock.Now()))
+		keys, err := c.HiddenKeys(hidden)
 		if err != nil {
 			t.Fatal(err)
 		}
-		secret, err := hex.DecodeString(strings.TrimPrefix(path(), "/h/"))
-		return err == nil && has(valid, secret)
+		return hidden.Trusts(path(), keys)
 	}
 	step(t, c)
 	first := path()
@@ -52,10 +50,26 @@ func TestEvictionWebhookPathIsSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := c.Hidden["hidden"].lead(at, cas, s.clock.Now()); err != nil || !changed || *at.URL != "https://localhost:1"+path() {
+	if changed, err := hidden.lead(at, cas, s.clock.Now()); err != nil || !changed || *at.URL != "https://localhost:1"+path() {
 		t.Errorf("a URL becomes %s: %v, %v", *at.URL, changed, err)
 	}
-	if changed, err := c.Hidden["hidden"].lead(at, cas, s.clock.Now()); err != nil || changed {
+	if changed, err := hidden.lead(at, cas, s.clock.Now()); err != nil || changed {
 		t.Errorf("a URL that is right changes: %v, %v", changed, err)
+	}
+}
+
+func TestOnlySecretPathsAreTrusted(t *testing.T) {
+	h := Hidden{Path: "/h", Purpose: "p"}
+	one, two := []byte("one"), []byte("two")
+	for path, want := range map[string]bool{
+		h.SecretPath(one): true, h.SecretPath(two): true, h.SecretPath([]byte("three")): false, h.Path: false, h.Path + "/": false, "/x" + h.SecretPath(one): false,
+		h.SecretPath(one) + "/": false, h.SecretPath(one)[:len(h.SecretPath(one))-1]: false, "": false, Hidden{Path: "/other"}.SecretPath(one): false,
+	} {
+		if got := h.Trusts(path, [][]byte{one, two}); got != want {
+			t.Errorf("%q is trusted: %v, want %v", path, got, want)
+		}
+	}
+	if h.Trusts(h.SecretPath(nil), nil) || h.Trusts(h.SecretPath(one), nil) {
+		t.Error("a path is trusted without keys")
 	}
 }

@@ -36,6 +36,11 @@ func (s *Server) migrate(w http.ResponseWriter, c *call) error {
 	if why := notNow(vmi); why != "" {
 		return vmConflict(vm, "%s", why)
 	}
+	if other, err := s.Evacuations.OtherNode(c.Context(), vmi); err != nil {
+		return err
+	} else if !other {
+		return vmConflict(vm, "there is no other node that takes the guest: none runs virt-handler, or all are cordoned, tainted, or not selected by the guest's nodeSelector")
+	}
 	m := &v1.VirtualMachineInstanceMigration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineInstanceMigrationGroupVersionKind.Kind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, GenerateName: migrationPrefix},

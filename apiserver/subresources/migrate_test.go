@@ -31,6 +31,10 @@ func TestMigrateMakesAMigration(t *testing.T) {
 	if code, _ := s.ask(true, "ann", http.MethodPut, path, `{"dryRun":["Some"]}`); code != http.StatusBadRequest {
 		t.Errorf("a strange dry run: %d", code)
 	}
+	s.alone = true
+	if code, status := s.ask(true, "ann", http.MethodPut, path, `{}`); code != http.StatusConflict || !strings.Contains(status.Message, "there is no other node") {
+		t.Errorf("on the only node: %d %s", code, status.Message)
+	}
 	if len(s.patches) != 2 {
 		t.Fatalf("made %v", s.patches)
 	}

@@ -26,6 +26,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers/callerstest"
+	"github.com/kubeqemu/kubeqemu/apiserver/evacuation"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
@@ -41,6 +42,7 @@ type fakeCluster struct {
 	patches []string
 	owned   bool // the VMI is the VM's
 	halted  bool
+	alone   bool // there is no other node
 }
 
 var namespaced = regexp.MustCompile("/namespaces/(tenant-[a-z0-9]+)/")
@@ -88,6 +90,12 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}, metav1.Now())
 		vmi.Status.Phase, vmi.Status.Interfaces = v1.Running, []v1.NetworkInterfaceStatus{{Name: "default", IP: f.ip}}
 		answer(vmi)
+	case "GET /api/v1/nodes":
+		nodes := &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}}
+		if !f.alone {
+			nodes.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "another"}}}
+		}
+		answer(nodes)
 	case "GET /api/v1/namespaces/kubevirt/pods":
 		answer(&corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}})
 	case "PATCH /apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm":
@@ -122,7 +130,11 @@ func serve(t *testing.T) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := New(config, Options{Rights: rights, Now: func() time.Time { return callerstest.Now }, Log: logr.Discard(),
+	guard, err := evacuation.New(config, func() *v1.KubeVirtConfiguration { return &v1.KubeVirtConfiguration{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := New(config, Options{Rights: rights, Evacuations: guard, Now: func() time.Time { return callerstest.Now }, Log: logr.Discard(),
 		FrontProxy: func() (*callers.FrontProxy, error) {
 			return callers.ParseFrontProxy(ca.Published(`["front-proxy-client"]`))
 		}})

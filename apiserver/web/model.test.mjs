@@ -26,7 +26,12 @@ test('actions are those that there is something for', () => {
   assert.equal(actions({ vm: vm('Paused'), vmi: vmi('Running', {}, held) }), 'stop restart unpause console screen');
   assert.equal(actions({ vm: vm('Starting'), vmi: vmi('Scheduling') }), 'stop restart pause- console- screen-');
   assert.equal(actions({ vm: vm('Stopping'), vmi: vmi('Running', { deletionTimestamp: 'now' }) }), 'stop- restart- pause- console- screen-');
-  assert.equal(actions({ vm: vm('CrashLoopBackOff'), vmi: vmi('Failed') }), 'stop restart- pause- console- screen-');
+  const as = (word, spec) => vm(word, { spec });
+  assert.equal(actions({ vm: as('CrashLoopBackOff', { runStrategy: 'Always' }), vmi: vmi('Failed') }), 'stop restart- pause- console- screen-');
+  assert.equal(actions({ vm: as('CrashLoopBackOff', { running: true }) }), 'stop restart- pause- console- screen-', 'it cannot start');
+  assert.equal(actions({ vm: as('CrashLoopBackOff', { runStrategy: 'Manual' }) }), 'start restart- pause- console- screen-', 'it cannot start, and is not tried again');
+  assert.equal(actions({ vm: as('DataVolumeError', { runStrategy: 'Always' }) }), 'stop restart- pause- console- screen-');
+  assert.equal(actions({ vm: as('DataVolumeError', { runStrategy: 'Halted' }) }), 'start restart- pause- console- screen-');
   const bare = vmi('Running');
   bare.spec = { domain: { devices: { autoattachGraphicsDevice: false } } };
   assert.equal(actions({ vmi: bare }), 'pause console screen-');

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/apiserver/evacuation"
+	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
 )
 
@@ -67,6 +67,10 @@ func TestAdmission(t *testing.T) {
 	t.Run("refused", s.refused)
 	t.Run("pools", s.pools)
 	t.Run("presets", s.presets)
+	t.Run("taken with warnings", s.takesOthers)
+	t.Run("KubeVirts of others", s.takesOthersKubeVirt)
+	t.Run("exported", s.takesExported)
+	t.Run("beside KubeVirt", s.besideKubeVirt)
 	t.Run("KubeVirt", s.kubeVirts)
 	t.Run("KubeVirt elsewhere", s.kubeVirtElsewhere)
 	t.Run("update", s.update)
@@ -80,6 +84,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("migration cancel", s.migrationCancel)
 	t.Run("migration policies", s.migrationPolicies)
 	t.Run("evictions", s.evictions)
+	t.Run("deletions", s.deletions)
 	t.Run("newer schema", s.newerSchema)
 	t.Run("applied again", s.appliedAgain)
 	t.Run("applied again by kubectl", s.appliedByKubectl)
@@ -582,7 +587,7 @@ func (s *testServer) down(t *testing.T, stop func()) {
 	_, launcher := s.launched(t, "launched", v1.EvictionStrategyNone)
 	tenant, plain := s.evictor(t, "waiting"), s.plainPod(t, "evicted")
 	stop()
-	if err := evict(t, tenant, launcher); err == nil || !strings.Contains(err.Error(), "evictions.kubevirt.io") || strings.Contains(err.Error(), evacuation.Path+"/") {
+	if err := evict(t, tenant, launcher); err == nil || !strings.Contains(err.Error(), "evictions.kubevirt.io") || strings.Contains(err.Error(), admission.EvictionPath.Path+"/") {
 		t.Errorf("the eviction of a launcher: %v, want an error that names the webhook and no secret", err)
 	}
 	if err := s.admin.Create(t.Context(), tiny("refused")); err == nil || !strings.Contains(err.Error(), "virtualmachineinstances-mutator.kubevirt.io") {

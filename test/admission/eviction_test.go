@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/apiserver/evacuation"
+	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 
@@ -166,7 +166,7 @@ func (s *testServer) forge(t *testing.T, pod *corev1.Pod) {
 	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	review := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","name":%q,"namespace":%q,"operation":"CREATE",
 		"subResource":"eviction","userInfo":{"username":"admin","groups":["system:masters"]},"object":{}}}`, pod.Name, pod.Namespace)
-	for _, path := range []string{evacuation.Path, evacuation.SecretPath([]byte("guessed"))} {
+	for _, path := range []string{admission.EvictionPath.Path, admission.EvictionPath.SecretPath([]byte("guessed"))} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("https://localhost:%d%s", s.port, path), bytes.NewReader([]byte(review)))
 		if err != nil {
 			t.Fatal(err)

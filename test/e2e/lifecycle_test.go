@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -125,6 +126,32 @@ func TestGraceEnds(t *testing.T) {
 	v.outstays(log)
 	// A guest that obeys may be gone before virt-handler can tell.
 	v.awaitEvents("Started", "ShuttingDown", "Stopped")
+}
+
+// TestDeletionShortensTheGracePeriod: a guest ends at once when the VirtualMachine is deleted with a grace period of 0, though the guest
+// has an hour, and a deletion before named no grace period.
+func TestDeletionShortensTheGracePeriod(t *testing.T) {
+	t.Parallel()
+	m := createVM(t, namespace(t), "deaf", v1.RunStrategyAlways, bootsKernel, grace(3600), cloudInit(ignoreACPI))
+	m.runs("")
+	log := m.log()
+	log.shows(`tiny: cidata`) // from then on the guest ignores the power button
+	log.shows(`tiny: eth0`)
+	kubectl(t, "-n", m.namespace, "delete", "vm", m.name, "--wait=false")
+	log.shows(`tiny: ignoring ACPI power button`)
+	kubectl(t, "-n", m.namespace, "delete", "vm", m.name, "--force", "--grace-period=0", "--wait=false")
+	err := poll(func() error {
+		if left := kubectl(t, "-n", m.namespace, "get", "vm,vmi", "-o", "name"); left != "" {
+			return fmt.Errorf("left are %s", left)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if message := m.event("Stopped"); !strings.Contains(message, "GracePeriodExceeded") {
+		t.Errorf("event Stopped says %q", message)
+	}
 }
 
 // TestGuestPowersOff: poweroff in the guest ends the VMI as Succeeded.

@@ -101,7 +101,7 @@ function showLink() {
   if (link.textContent !== word) link.textContent = word;
   link.dataset.tone = problem ? 'bad' : complete ? 'good' : 'busy';
   let text = problem?.message ?? '';
-  if (problem?.code === 403 && !namespace()) text += ' Name a namespace above of which you may.';
+  if (problem?.code === 403 && !namespace()) text += '. Choose a namespace above whose machines you may see.';
   if (at('problem').textContent !== text) at('problem').textContent = text;
   at('problem').hidden = !text;
 }
@@ -116,6 +116,7 @@ function tell(all) {
 
 const questions = {
   stop: { title: 'Stop', text: (seconds) => `Its guest is asked to shut down, and switched off after ${seconds} s.` },
+  migrate: { title: 'Migrate', text: () => 'Its guest is copied to another node, and runs on meanwhile.' },
   restart: { title: 'Restart', text: (seconds) => `Its guest is asked to shut down, and switched off after ${seconds} s. Then it starts anew.` },
 };
 

@@ -161,8 +161,10 @@ export function actions(machine, migrates) {
   const live = attachable(vmi);
   const list = [];
   if (vm) {
-    const stopped = word === 'Stopped';
-    list.push({ id: 'power', verb: stopped ? 'start' : 'stop', enabled: word !== 'Stopping' && word !== 'Terminating' });
+    // A machine that cannot start is stopped by its run strategy, if that has it started again and again.
+    const strategy = vm.spec?.runStrategy ?? (vm.spec?.running ? 'Always' : 'Halted');
+    const stops = runs || word === 'Stopping' || (word !== 'Stopped' && (strategy === 'Always' || strategy === 'Once'));
+    list.push({ id: 'power', verb: stops ? 'stop' : 'start', enabled: word !== 'Stopping' && word !== 'Terminating' });
     list.push({ id: 'restart', verb: 'restart', enabled: runs });
     const move = moving(machine);
     if (migrates && (move || migratable(vmi))) list.push({ id: 'migrate', verb: move ? 'migrate-cancel' : 'migrate', enabled: live });
