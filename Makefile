@@ -4,6 +4,14 @@ SHELL := /bin/bash
 OUTPUT := $(CURDIR)/_output
 BIN := $(OUTPUT)/bin
 export PATH := $(BIN):$(PATH)
+
+# Go before 1.21 cannot read go.mod, and says so badly.
+ifneq ($(filter-out help down,$(MAKECMDGOALS)),)
+GO_FOUND := $(shell go version 2>/dev/null | awk '{print $$3}')
+ifneq (,$(or $(if $(GO_FOUND),,none),$(filter go1 go1.0% go1.1% go1.2.% go1.3% go1.4% go1.5% go1.6% go1.7% go1.8% go1.9%,$(GO_FOUND)),$(filter go1.20 go1.20.%,$(GO_FOUND))))
+$(error Kubeqemu is built with Go $(shell awk '/^go / {print $$2}' go.mod) or newer, and $(or $(GO_FOUND:go%=Go % is here),there is no Go here): get it from https://go.dev/dl/; from 1.21 on, Go fetches the right version by itself)
+endif
+endif
 # What is compiled in one work tree is there for the next, at whatever path.
 export GOFLAGS := -trimpath $(shell go env GOFLAGS)
 
@@ -64,7 +72,8 @@ long: packages cluster images helm ## what of the launcher takes minutes: QEMUs 
 	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
 	go test -tags long -timeout 10m -run Memory -v ./cmd/virt-importer
 	go test -tags long -timeout 10m -run 'MemoryUEFITPM|UEFINetwork|Elsewhere|Package' -v ./cmd/qemuargs
-	go test -tags long -timeout 10m -run TestManyManifests -v ./qemuargs/resolve
+	go test -tags long -timeout 60m -run EachPlatformSwitchBoots -v ./cmd/qemuargs
+	go test -tags long -timeout 20m -run 'TestManyManifests|TestQEMUTakesEachDiskThatIsAccepted' ./qemuargs/resolve
 	go test -tags long -timeout 5m -run StartTime -v ./cmd/qemuargs/local
 	config/images/build.sh tiny nested
 	go test -tags long -timeout 50m -v ./test/kernel

@@ -74,8 +74,21 @@ target() {
 	say "cluster: $(kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'), context $(kubectl config current-context)"
 }
 
+# refuse_kubevirt ends if KubeVirt itself runs on the cluster. Only its operator leaves the finalizer and the label: a Deployment named
+# virt-operator, or a KubeVirt object that somebody applied, is no sign.
+refuse_kubevirt() {
+	local left
+	left=$(kubectl get customresourcedefinitions --selector app.kubernetes.io/managed-by=virt-operator -o name | sed 's#.*/##' | grep -xF virtualmachines.kubevirt.io || true)
+	if [ -n "$(kubectl get customresourcedefinition kubevirts.kubevirt.io --ignore-not-found -o name)" ]; then
+		left+=$(kubectl get kubevirts.kubevirt.io --all-namespaces -o 'jsonpath={range .items[*]} {.metadata.namespace}/{.metadata.name}={.metadata.finalizers}{end}' |
+			tr ' ' '\n' | grep foregroundDeleteKubeVirt || true)
+	fi
+	[ -z "$left" ] || fail "KubeVirt runs here, and an installation would take it over ($left). Remove KubeVirt first: delete its KubeVirt object, and then its operator. If it is gone, take away what is left of it: the label app.kubernetes.io/managed-by=virt-operator of the definition virtualmachines.kubevirt.io, the finalizer foregroundDeleteKubeVirt of the KubeVirt object"
+}
+
 up() {
 	target
+	refuse_kubevirt
 	say "images:  ${REGISTRY:-localhost/kubeqemu}/virt-*:${TAG:-dev}"
 	say "installing $overlay"
 	remove_stray_service

@@ -96,11 +96,15 @@ func run(o options) error {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	kit.Reconnect(config)
+	ctx := ctrl.SetupSignalHandler()
+	if err := awaitAlone(ctx, config, o.probes); err != nil || ctx.Err() != nil {
+		return err
+	}
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return err
 	}
-	return mgr.Start(ctrl.SetupSignalHandler())
+	return mgr.Start(ctx)
 }
 
 func newScheme() (*runtime.Scheme, error) {

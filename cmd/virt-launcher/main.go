@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,10 +20,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-const usage = `Usage: virt-launcher [COMMAND] [FLAGS]
+const usage = `Usage: virt-launcher COMMAND [FLAGS]
 
 Commands:
-  run         wait for virt-handler, run the VM it describes, and end with it (default)
+  run         wait for virt-handler, run the VM it describes, and end with it: the first process of a VM's pod, which the pod has already
   console     attach to the serial console of the VM in this pod; leave with Ctrl+]
   bind-claims end at once: a pod that does nothing else has its claims bound where a VM will run
   serve-files share a folder with the VM in this pod, by virtiofsd: serve-files [FLAGS] -- FLAGS OF VIRTIOFSD
@@ -36,12 +35,14 @@ The flags of a command: virt-launcher COMMAND --help
 `
 
 func main() {
-	args := os.Args[1:]
-	command := "run"
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		command, args = args[0], args[1:]
+	if len(os.Args) < 2 {
+		fmt.Print(usage)
+		return
 	}
+	command, args := os.Args[1], os.Args[2:]
 	switch command {
+	case "help", "-h", "-help", "--help":
+		fmt.Print(usage)
 	case "run":
 		os.Exit(run(args))
 	case "console":
@@ -57,7 +58,7 @@ func main() {
 	case "guest-exec":
 		os.Exit(guestExec(args))
 	default:
-		fmt.Fprint(os.Stderr, usage)
+		fmt.Fprintf(os.Stderr, "virt-launcher: there is no command %q\n\n%s", command, usage)
 		os.Exit(2)
 	}
 }
@@ -101,6 +102,11 @@ func run(args []string) int {
 	termination := flags.String("termination-log", layout.TerminationLog, "`file` that gets the reason for the end, as JSON")
 	verbosity := flags.Int("verbosity", 0, "how much is logged; 4 and more is for whoever looks for a fault")
 	parse(flags, args)
+	// A second launcher would take virt-handler's socket from the first, and answer the probes for it.
+	if pid := os.Getpid(); pid != 1 && config.SlotSocket == layout.SlotSocket {
+		fmt.Fprintf(os.Stderr, "virt-launcher: run is for the first process of a VM's pod, and this is process %d: the pod has its launcher already\n", pid)
+		return 2
+	}
 
 	log := podlog.NewWriter(os.Stderr)
 	defer log.Close()

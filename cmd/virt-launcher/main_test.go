@@ -143,6 +143,23 @@ func (p *process) keys(text string) {
 	p.must(err)
 }
 
+// TestSecondLauncherIsRefused: who calls virt-launcher in a VM's pod by hand gets help, and starts no second launcher.
+func TestSecondLauncherIsRefused(t *testing.T) {
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"": {0, "Usage: virt-launcher COMMAND"}, "--help": {0, "Usage: virt-launcher COMMAND"}, "help": {0, "Usage: virt-launcher COMMAND"}, "fly": {2, `there is no command "fly"`},
+		"run": {2, "the pod has its launcher already"}, "run --verbosity 4": {2, "the pod has its launcher already"}, "run more": {2, `unexpected argument "more"`},
+	} {
+		cmd := exec.CommandContext(t.Context(), binary, strings.Fields(args)...)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != want.code || !strings.Contains(string(out), want.says) {
+			t.Errorf("virt-launcher %s: %v: %s", args, err, out)
+		}
+	}
+}
+
 func TestExitsWithTheGuest(t *testing.T) {
 	p := launch(t)
 	p.boot()
@@ -288,11 +305,11 @@ func TestUsage(t *testing.T) {
 		code int
 		text string
 	}{
-		{"--help", 0, "Flags of run:"},
+		{"--help", 0, "Usage: virt-launcher COMMAND [FLAGS]"},
 		{"run --help", 0, "  -slot socket"},
-		{"run -h", 0, "Usage: virt-launcher [COMMAND] [FLAGS]"},
+		{"run -h", 0, "Usage: virt-launcher COMMAND [FLAGS]"},
 		{"console --help", 0, "Flags of console:"},
-		{"fly", 2, "Usage: virt-launcher [COMMAND] [FLAGS]"},
+		{"fly", 2, "Usage: virt-launcher COMMAND [FLAGS]"},
 		{"", 2, "Usage: virt-launcher"}, // an empty argument
 		{"run extra", 2, `unexpected argument "extra"`},
 		{"guest-ping extra", 2, `unexpected argument "extra"`},
@@ -300,7 +317,7 @@ func TestUsage(t *testing.T) {
 		{"guest-exec", 2, "no command to run in the guest"},
 		{"guest-exec --socket /nowhere -- /bin/true", 1, "ask the guest agent: dial"},
 		{"run --fly", 2, "flag provided but not defined: -fly"},
-		{"--verbosity=4 fly", 2, `unexpected argument "fly"`},
+		{"--verbosity=4 fly", 2, `there is no command "--verbosity=4"`},
 		{"console x", 2, `unexpected argument "x"`},
 		{"console --console /nonexistent/socket", 1, "no such file or directory"},
 	} {
