@@ -16,7 +16,7 @@ func TestArchFlagOfEachCommand(t *testing.T) {
 		"a VM":                  {strings.Replace(head, "Instance", "", 1) + "  runStrategy: Always\n  template:\n    spec:\n    " + rest, "virt-11.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if s := runCommand(t, c.manifest, "render", "--arch", "arm64"); s.code != 0 || !strings.Contains(s.out, "-machine "+c.want+",") {
+			if s := runCommand(t, c.manifest, "render", "--arch", "arm64", "-"); s.code != 0 || !strings.Contains(s.out, "-machine "+c.want+",") {
 				t.Errorf("%+v, want machine type %s", s, c.want)
 			}
 			for _, release := range []string{"7.2", "10.0", "11.1"} {
@@ -28,7 +28,7 @@ func TestArchFlagOfEachCommand(t *testing.T) {
 			}
 		})
 	}
-	s := runCommand(t, head+rest, "explain", "--arch", "arm64", "architecture")
+	s := runCommand(t, head+rest, "explain", "--arch", "arm64", "-", "architecture")
 	if s.code != 0 || !strings.Contains(s.out, " virt-11.1\n") || !strings.Contains(s.out, "the cluster's default architecture") {
 		t.Errorf("explain: %+v", s)
 	}

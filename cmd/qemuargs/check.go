@@ -18,9 +18,9 @@ import (
 var errProblems = errors.New("the arguments have errors")
 
 func checkCommand() *cobra.Command {
-	var files, manifests []string
+	var argFiles []string
 	c := &cobra.Command{
-		Use:   "check [-f MANIFEST]... [--args FILE]... [-- QEMU ARGUMENTS...]",
+		Use:   "check [FILE|FOLDER]... [--args FILE]... [-- QEMU ARGUMENTS...]",
 		Short: "Check QEMU's arguments against what a release of QEMU takes, without QEMU",
 		Long: `check holds QEMU's arguments against a schema that "qemuargs schema" captured. It prints an error a line: unknown options,
 devices and properties, values of a wrong type, machine types that are gone, ids that nothing has. What is deprecated is a
@@ -30,24 +30,26 @@ The schemas in this program are of Debian's builds of QEMU for nodes of amd64 an
 other devices and accelerators; "qemuargs schema" captures it. Arguments are checked with the schema of their guest's architecture: that
 of the manifest's guest, that of the program's name, or that of --arch. The check ends after 200 errors of one QEMU.
 
-The arguments come from manifests (-f), from files (--args), or stand after "--". A file has a command for a shell, or one argument a
+The arguments come from manifests, from files (--args), or stand after "--". A file has a command for a shell, or one argument a
 line, or is /proc/PID/cmdline.`,
-		Example: `  qemuargs check -f manifests/
+		Example: `  qemuargs check manifests/
   qemuargs check --schema 7.2 --args manifests/web.args
   qemuargs check --schema 10.0 -- -machine q35 -device virtio-blk-pci,drive=d0
   qemuargs check --arch arm64 -- -machine virt,gic-version=3 -cpu max`,
 	}
-	c.Flags().StringArrayVarP(&manifests, "file", "f", nil, "file or folder of manifests, or - for standard input")
-	c.Flags().StringArrayVar(&files, "args", nil, "file of arguments, or - for standard input")
+	files := addFiles(c)
+	c.Flags().StringArrayVar(&argFiles, "args", nil, "file of arguments, or - for standard input")
 	name, arch := addSchemaFlag(c), addArchFlag(c, archHelp+", and of arguments without a program's name")
 	host := addHostFlag(c, "host", "host of the manifests, where it is not one with KVM and the schema's release: "+hostHelp)
 	c.Flags().Lookup("host").DefValue = "" // the text tells what the default is
-	c.RunE = func(c *cobra.Command, words []string) error {
-		if len(files)+len(manifests)+len(words) == 0 {
-			return &usageError{c.CommandPath(), errors.New("name manifests, a file of arguments, or arguments after --")}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		bare, words := args, []string(nil)
+		if dash := c.ArgsLenAtDash(); dash >= 0 {
+			bare, words = args[:dash], args[dash:]
 		}
-		if len(words) > 0 && c.ArgsLenAtDash() != 0 {
-			return &usageError{c.CommandPath(), fmt.Errorf("%q: QEMU's arguments stand after --, and files after -f or --args", words[0])}
+		manifests := slices.Concat(files.flagged, bare)
+		if len(argFiles)+len(manifests)+len(words) == 0 {
+			return &usageError{c.CommandPath(), errors.New("name manifests, a file of arguments, or arguments after --")}
 		}
 		k := &checks{c: c, name: *name, arch: arch.arch(), loaded: map[string]*releases{}}
 		known, err := k.of(k.arch)
@@ -60,7 +62,7 @@ line, or is /proc/PID/cmdline.`,
 			}
 		}
 		problems := []error{k.manifests(manifests, host.WithGuests(arch.String()))}
-		for _, file := range files {
+		for _, file := range argFiles {
 			problems = append(problems, k.file(file, c.InOrStdin()))
 		}
 		if len(words) > 0 {
@@ -127,10 +129,11 @@ func (k *checks) manifests(names []string, host manifest.Host) error {
 	if len(names) == 0 {
 		return nil
 	}
-	instances, err := open(names, k.c.InOrStdin())
+	instances, err := open(k.c, names)
 	if err != nil {
 		return err
 	}
+	warn(k.c, instances...)
 	var problems []error
 	for _, i := range instances {
 		machine, err := i.Machine(host)

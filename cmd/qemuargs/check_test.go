@@ -56,12 +56,12 @@ func TestCheckErrorsAreLinesAndAnExitCode(t *testing.T) {
 			}
 		})
 	}
-	for _, args := range [][]string{{"check"}, {"check", "vm.yaml"}, {"check", "--schema", "6.0", "--", "-S"}, {"schema", "x"}, {"schema", "show"}} {
+	for _, args := range [][]string{{"check"}, {"check", "--schema", "6.0", "--", "-S"}, {"schema", "x"}, {"schema", "show"}} {
 		if s := runCommand(t, "", args...); s.code != exitUsage || !strings.Contains(s.err, "--help") {
 			t.Errorf("%q: %+v, want usage", args, s)
 		}
 	}
-	for _, args := range [][]string{{"check", "--schema", "check.go", "--", "-S"}, {"check", "--args", "/no/such/file"}, {"check", "--args", "."}, {"check", "-f", "check.go"}, {"schema", "show", "no-such-device"}, {"schema", "--qemu", "/bin/false"}} {
+	for _, args := range [][]string{{"check", "--schema", "check.go", "--", "-S"}, {"check", "--args", "/no/such/file"}, {"check", "--args", "."}, {"check", "-f", "check.go"}, {"check", "no-such.yaml"}, {"schema", "show", "no-such-device"}, {"schema", "--qemu", "/bin/false"}} {
 		if s := runCommand(t, "", args...); s.code != exitInvalid || s.err == "" {
 			t.Errorf("%q: %+v, want an error", args, s)
 		}

@@ -13,7 +13,7 @@ import (
 
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "explain [-f FILE|FOLDER]... [FIELD]...",
+		Use:   "explain FILE|FOLDER... [FIELD]...",
 		Short: "Say what made each QEMU argument of manifests, or what a field makes",
 		Long: `explain prints, for each QEMU argument and each of its properties, what made it: the field and the line of the manifest, the
 instancetype, the preference, the default, the fact of the host, or the rule. Arguments are grouped by device.
@@ -21,17 +21,30 @@ instancetype, the preference, the default, the fact of the host, or the rule. Ar
 With a field, explain prints the arguments and properties that the field makes. A field is a path of the API: devices.disks is short
 for spec.template.spec.domain.devices.disks. An entry of a list is named by its number, disks[0], or by its name, disks[root].
 
-Without -f, or with -f -, explain reads standard input.`,
-		Example: `  qemuargs explain -f vm.yaml
-  qemuargs explain -f vm.yaml devices.disks
-  qemuargs explain -f vm.yaml -f instancetypes/ --host kvm-7.2 cpu.cores machine.type`,
+An argument is a file or a folder if it has a slash, as in sizes/, or ends in .yaml, .yml or .json; - is standard input. Another argument
+is a field. What follows -f is a file or a folder, whatever its name.`,
+		Example: `  qemuargs explain vm.yaml
+  qemuargs explain vm.yaml devices.disks
+  qemuargs explain vm.yaml instancetypes/ --host kvm-7.2 cpu.cores machine.type`,
 	}
+	files := addFiles(c)
 	host := addHostFlag(c, "host", hostHelp)
 	arch := addArchFlag(c, archHelp)
-	files := c.Flags().StringArrayP("filename", "f", nil, "a file or folder of manifests; - is standard input")
 	asJSON := c.Flags().Bool("json", false, "print one JSON object for each machine: object, file and arguments")
-	c.RunE = func(c *cobra.Command, fields []string) error {
-		instances, err := open(*files, c.InOrStdin())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var bare, fields []string
+		for _, text := range args {
+			if isFile(text) {
+				bare = append(bare, text)
+			} else {
+				fields = append(fields, text)
+			}
+		}
+		names, err := files.names(c, bare)
+		if err != nil {
+			return err
+		}
+		instances, err := open(c, names)
 		if err != nil {
 			return err
 		}

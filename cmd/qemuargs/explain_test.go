@@ -71,7 +71,7 @@ func TestExplainPageIsUpToDate(t *testing.T) {
 // TestExplainJSON: one object for each machine, of all arguments or of the fields.
 func TestExplainJSON(t *testing.T) {
 	var all, some explain.Explained
-	s := runCommand(t, vm, "explain", "--json")
+	s := runCommand(t, vm, "explain", "--json", "-")
 	if err := json.Unmarshal([]byte(s.out), &all); err != nil || all.Object != "VirtualMachine default/vm" || len(all.Fields) > 0 || len(all.Arguments) < 30 || all.Arguments[0].Flag != "-name" ||
 		all.Arguments[0].Sources[1].Field != "metadata.name" || all.Arguments[0].Sources[1].Line != 3 {
 		t.Errorf("%v, %+v", err, s)
@@ -96,13 +96,13 @@ func TestExplainRefuses(t *testing.T) {
 		"invalid manifest":   {strings.Replace(vm, "64Mi", "0", 1), "cpu", exitInvalid, "-:4: VirtualMachine \"vm\""},
 		"nothing to explain": {"apiVersion: v1\nkind: Service\n", "cpu", exitInvalid, "there is no VirtualMachineInstance"},
 	} {
-		if s := runCommand(t, c.manifest, "explain", c.field); s.code != c.code || !strings.Contains(s.err, c.want) || s.out != "" {
+		if s := runCommand(t, c.manifest, "explain", "-", c.field); s.code != c.code || !strings.Contains(s.err, c.want) || s.out != "" {
 			t.Errorf("%s: %+v, want %q", name, s, c.want)
 		}
 	}
 	// A field that one of the machines has is explained.
 	seeded := strings.Replace(other, "memory: {guest: 64Mi}", "memory: {guest: 64Mi}, devices: {inputs: [{name: a, type: tablet}]}", 1)
-	if s := runCommand(t, vm+"---\n"+seeded, "explain", "inputs[a]"); s.code != 0 || !strings.Contains(s.out, "# VirtualMachine default/vm\ninputs[a] is not here") || !strings.Contains(s.out, "-device input-a") {
+	if s := runCommand(t, vm+"---\n"+seeded, "explain", "-", "inputs[a]"); s.code != 0 || !strings.Contains(s.out, "# VirtualMachine default/vm\ninputs[a] is not here") || !strings.Contains(s.out, "-device input-a") {
 		t.Errorf("one of two: %+v", s)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -8,24 +9,36 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs/golden"
+	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 )
 
 func goldenCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "golden FOLDER|FILE",
+		Use:   "golden FILE|FOLDER",
 		Short: "Hold manifests against the QEMU arguments that were recorded of them",
 		Long: `golden holds the manifests of a file, or of a folder and the folders below, against their goldens: web.yaml against web.args, beside it.
 It prints what differs, device by device, and says whether the guest sees the difference. With --update it writes the goldens.`,
 		Example: `  qemuargs golden --update manifests/   # the first time, and to accept a change
   qemuargs golden manifests/            # in CI: exit code 1 if anything differs`,
-		Args: wrong(cobra.ExactArgs(1)),
 	}
+	files := addFiles(c)
 	host := addHostFlag(c, "host", hostHelp)
 	arch := addArchFlag(c, archHelp)
 	update := c.Flags().Bool("update", false, "write the goldens, and remove those without a manifest")
-	c.RunE = func(c *cobra.Command, names []string) error {
+	c.RunE = func(c *cobra.Command, args []string) error {
+		names, err := files.exactly(c, args, 1)
+		if err != nil {
+			return err
+		}
+		if names[0] == manifest.Stdin {
+			return &usageError{c.CommandPath(), errors.New("a golden stands beside its manifest: name a file or a folder")}
+		}
+		side, err := openSide(c, names[0], host.WithGuests(arch.String()))
+		if err != nil {
+			return err
+		}
 		if *update {
-			changed, err := golden.Update(names[0], host.WithGuests(arch.String()))
+			changed, err := golden.Update(side)
 			for _, file := range changed {
 				done := "wrote"
 				if _, err := os.Stat(file); err != nil {
@@ -35,7 +48,7 @@ It prints what differs, device by device, and says whether the guest sees the di
 			}
 			return err
 		}
-		results, err := golden.Check(names[0], host.WithGuests(arch.String()))
+		results, err := golden.Check(side)
 		if err != nil {
 			return err
 		}
@@ -52,25 +65,45 @@ func diffCommand() *cobra.Command {
 		Use:   "diff A B",
 		Short: "Compare the QEMU arguments of two manifests, or of two hosts",
 		Long: `diff compares the QEMU arguments of two files or folders, object by object, and prints what differs, device by device. Objects are
-compared by kind, namespace and name; where each side has a single object, the two are compared.`,
+compared by kind, namespace and name; where each side has a single object, the two are compared. - is standard input.`,
 		Example: `  qemuargs diff old.yaml new.yaml
+  kustomize build . | qemuargs diff old.yaml -
   qemuargs diff --host kvm-7.2 --to kvm-11.1 vm.yaml vm.yaml`,
-		Args: wrong(cobra.ExactArgs(2)),
 	}
+	files := addFiles(c)
 	from := addHostFlag(c, "host", hostHelp)
 	to := addHostFlag(c, "to", "the host of B, where it is not that of A")
 	arch := addArchFlag(c, archHelp)
-	c.RunE = func(c *cobra.Command, names []string) error {
+	c.RunE = func(c *cobra.Command, args []string) error {
+		names, err := files.exactly(c, args, 2)
+		if err != nil {
+			return err
+		}
 		if !c.Flags().Changed("to") {
 			to.Host = from.Host
 		}
-		results, err := golden.Compare(names[0], from.WithGuests(arch.String()), names[1], to.WithGuests(arch.String()))
+		a, err := openSide(c, names[0], from.WithGuests(arch.String()))
+		if err != nil {
+			return err
+		}
+		b, err := openSide(c, names[1], to.WithGuests(arch.String()))
+		if err != nil {
+			return err
+		}
+		results, err := golden.Compare(a, b)
 		if err != nil {
 			return err
 		}
 		return show(results, c.OutOrStdout())
 	}
 	return c
+}
+
+// openSide opens a file or folder, and warns of what nobody reads there.
+func openSide(c *cobra.Command, name string, host manifest.Host) (golden.Side, error) {
+	side, err := golden.Open(name, host, c.InOrStdin())
+	warnAll(c, side.Warnings())
+	return side, err
 }
 
 // show prints differences, which are an error.

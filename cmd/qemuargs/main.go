@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
 )
 
 // Exit codes.
@@ -127,7 +128,25 @@ func addHostFlag(c *cobra.Command, name, text string) *hostFlag {
 		panic(err) // a preset
 	}
 	c.Flags().Var(f, name, text)
+	complete(c, name, hostNames())
 	return f
+}
+
+// hostNames are the presets, with the releases whose schemas are in this program.
+func hostNames() []string {
+	names := []string{string(qemuargs.KVM), string(qemuargs.TCG)}
+	for _, release := range schema.Releases() {
+		names = append(names, string(qemuargs.KVM)+"-"+release, string(qemuargs.TCG)+"-"+release)
+	}
+	return names
+}
+
+// complete completes a flag's values to names, and to files where there is none of them.
+func complete(c *cobra.Command, flag string, names []string) {
+	err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveDefault))
+	if err != nil {
+		panic(err) // the flag is there
+	}
 }
 
 // archFlag is the flag --arch, the architecture of guests that name none, by Kubernetes' name.
@@ -152,6 +171,7 @@ func (f *archFlag) Set(name string) error {
 func addArchFlag(c *cobra.Command, text string) *archFlag {
 	f := archFlag(qemuargs.AMD64)
 	c.Flags().Var(&f, "arch", text+": amd64 or arm64")
+	complete(c, "arch", []string{string(qemuargs.AMD64), string(qemuargs.ARM64)})
 	return &f
 }
 

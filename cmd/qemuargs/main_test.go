@@ -44,7 +44,7 @@ const vm = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: v
 
 // TestRenderVMAsItsVMI: a VM is rendered as the VMI that it is started as.
 func TestRenderVMAsItsVMI(t *testing.T) {
-	s := runCommand(t, vm, "render")
+	s := runCommand(t, vm, "render", "-")
 	for _, want := range []string{"guest=default_vm", "\n-uuid ", "5d307ca9-b3ef-428c-8861-06e72d69f223", "serial="} {
 		if s.code != 0 || !strings.Contains(s.out, want) {
 			t.Errorf("exit code %d, %s; want %s in it:\n%s", s.code, s.err, want, s.out)
@@ -53,18 +53,27 @@ func TestRenderVMAsItsVMI(t *testing.T) {
 }
 
 // TestRenderAsJSON: --json and --machine print JSON, one value for each object.
+// TestRenderWarnsAsVirtAPIDoes: what the cluster does otherwise than a manifest says is said here too, and the arguments are those of the cluster.
+func TestRenderWarnsAsVirtAPIDoes(t *testing.T) {
+	const manifest = `{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: rhel}, spec: {runStrategy: Always, template: {spec: {domain: {machine: {type: pc-q35-rhel9.4.0}, memory: {guest: 1Gi}, devices: {}}}}}}`
+	s := runCommand(t, manifest, "render", "-")
+	if s.code != 0 || !strings.Contains(s.out, "pc-q35-8.2,") || !strings.Contains(s.err, "warning: spec.template.spec.domain.machine.type: pc-q35-rhel9.4.0 runs as pc-q35-8.2") {
+		t.Errorf("exit code %d, %s\n%s", s.code, s.err, s.out)
+	}
+}
+
 func TestRenderAsJSON(t *testing.T) {
 	var object rendered
-	s := runCommand(t, vm, "render", "--json")
+	s := runCommand(t, vm, "render", "--json", "-")
 	if err := json.Unmarshal([]byte(s.out), &object); err != nil || object.Object != "VirtualMachine default/vm" || object.File != "-" || object.Args[0] != "-name" {
 		t.Errorf("--json: %v, %+v", err, object)
 	}
 	var machine struct{ Name string }
-	s = runCommand(t, vm, "render", "--machine")
+	s = runCommand(t, vm, "render", "--machine", "-")
 	if err := json.Unmarshal([]byte(s.out), &machine); err != nil || machine.Name != "default_vm" {
 		t.Errorf("--machine: %v, %+v", err, machine)
 	}
-	two := runCommand(t, vm+"---\n"+strings.ReplaceAll(vm, "name: vm", "name: other"), "render")
+	two := runCommand(t, vm+"---\n"+strings.ReplaceAll(vm, "name: vm", "name: other"), "render", "-")
 	if two.code != 0 || !strings.HasPrefix(two.out, "# VirtualMachine default/vm\n") || !strings.Contains(two.out, "\n\n# VirtualMachine default/other\n") {
 		t.Errorf("two: %+v", two)
 	}
@@ -93,11 +102,13 @@ func TestRenderRefuses(t *testing.T) {
 		"VM's template":   {"---\n# of the team\napiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: bad}\nspec:\n  running: true\n  template: {spec: {domain: {}}}\n", `-:8: VirtualMachine "bad": spec.template.spec.domain.memory.guest`},
 		"not YAML at all": {"{", "-:1: document: is no YAML of an object"},
 		"a List":          {"apiVersion: v2\nkind: List\nitems: []\n", `-:3: List "": a List within`},
+		"no kind":         {"apiVersion: kubevirt.io/v1\nkind: VirtualMachin\nmetadata: {name: typo}\n---\n" + vm, `-:2: VirtualMachin "typo": the group kubevirt.io has no kind "VirtualMachin": want one of KubeVirt, VirtualMachine,`},
+		"a template":      {"{{- if .Values.vm }}\n" + vm + "{{- end }}\n", "it looks like a template: render it first, as in: helm template"},
 		"an old version":  {"apiVersion: kubevirt.io/v1alpha2\nkind: VirtualMachine\nmetadata: {name: old}\n", `-:1: VirtualMachine "old": the version kubevirt.io/v1alpha2 is not supported`},
-		"no instancetype": {vm + "  \n---\n" + strings.Replace(vm, "spec: {", "spec: {instancetype: {name: big}, ", 1), `-:10: VirtualMachine "vm": VirtualMachineClusterInstancetype "big" is not among the manifests`},
+		"no instancetype": {vm + "  \n---\n" + strings.Replace(vm, "spec: {", "spec: {instancetype: {name: big}, ", 1), `-:10: VirtualMachine "vm": VirtualMachineClusterInstancetype "big" is not among the manifests: name its file too`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if s := runCommand(t, c.manifest, "render"); s.code != exitInvalid || !strings.Contains(s.err, c.want) || s.out != "" {
+			if s := runCommand(t, c.manifest, "render", "-"); s.code != exitInvalid || !strings.Contains(s.err, c.want) || s.out != "" {
 				t.Errorf("%+v, want an error with %q", s, c.want)
 			}
 		})
@@ -209,7 +220,7 @@ func TestGoldenFolders(t *testing.T) {
 func TestRenderDocumentOnSeparatorLine(t *testing.T) {
 	other := strings.ReplaceAll(vm, "name: vm", "name: other")
 	for _, separator := range []string{"---\n", "--- # next\n", "--- !!map\n", "---\t\n"} {
-		if s := runCommand(t, vm+separator+other, "render"); s.code != 0 || strings.Count(s.out, "# VirtualMachine ") != 2 {
+		if s := runCommand(t, vm+separator+other, "render", "-"); s.code != 0 || strings.Count(s.out, "# VirtualMachine ") != 2 {
 			t.Errorf("%q: %+v", separator, s)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,43 +22,42 @@ func renderCommand() *cobra.Command {
 		Use:   "render [FILE|FOLDER]...",
 		Short: "Print the QEMU arguments of manifests",
 		Long: `render prints the QEMU arguments of each VirtualMachineInstance in the files, and of each that a VirtualMachine, ReplicaSet or pool
-would make: one argument a line. Of a folder it reads .yaml, .yml and .json files. Without a file, or with -, it reads standard input.`,
+would make: one argument a line. Of a folder it reads .yaml, .yml and .json files. - is standard input.`,
 		Example: `  qemuargs render vm.yaml
   qemuargs render --shell --host tcg-7.2 manifests/ | less
-  kustomize build . | qemuargs render --json`,
+  kustomize build . | qemuargs render --json -`,
 	}
+	files := addFiles(c)
 	host := addHostFlag(c, "host", hostHelp)
 	arch := addArchFlag(c, archHelp)
 	c.Flags().BoolVar(&f.shell, "shell", false, "print a command that can be pasted into a shell")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object for each machine: object, file and args")
 	c.Flags().BoolVar(&f.machine, "machine", false, "print the resolved Machine as JSON")
-	c.RunE = func(c *cobra.Command, names []string) error {
+	c.RunE = func(c *cobra.Command, args []string) error {
 		if f.shell && f.json || f.shell && f.machine || f.json && f.machine {
 			return &usageError{c.CommandPath(), errors.New("--shell, --json and --machine exclude each other")}
 		}
-		instances, err := open(names, c.InOrStdin())
+		names, err := files.names(c, args)
 		if err != nil {
 			return err
 		}
+		instances, err := open(c, names)
+		if err != nil {
+			return err
+		}
+		warn(c, instances...)
 		return f.renderAll(instances, host.WithGuests(arch.String()), c.OutOrStdout())
 	}
 	return c
 }
 
-// open reads the VMIs of files and folders; of standard input where there are none.
-func open(names []string, stdin io.Reader) ([]manifest.Instance, error) {
-	if len(names) == 0 {
-		names = []string{manifest.Stdin}
+// warn writes to standard error what virt-api would warn of.
+func warn(c *cobra.Command, instances ...manifest.Instance) {
+	for _, i := range instances {
+		for _, text := range i.Warnings() {
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s: warning: %s\n", i.Document.File, i.Object(), printable(text))
+		}
 	}
-	set, err := manifest.Open(names, stdin)
-	if err != nil {
-		return nil, err
-	}
-	instances, err := set.Instances()
-	if err == nil && len(instances) == 0 {
-		err = fmt.Errorf("%s: %w", strings.Join(names, " "), manifest.ErrNone)
-	}
-	return instances, err
 }
 
 // renderAll prints nothing unless all machines can be resolved.

@@ -24,6 +24,7 @@ import (
 // runFlags are the flags of run, as they are given.
 type runFlags struct {
 	local.Options
+	manifests   *files
 	name        string
 	accelerator string
 	pull        string
@@ -64,6 +65,7 @@ Exit codes: 0 the guest has powered off; 1 the VM was not started; 2 wrong usage
   qemuargs run config/samples/vmi-tiny.yaml --image root=_output/images/tiny-container-disk.tar
   qemuargs run vm.yaml --volume data=data.img --console=false --stop-after 10m`,
 	}
+	f.manifests = addFiles(c)
 	flags := c.Flags()
 	flags.StringVar(&f.name, "name", "", "which VM, if the manifests have several: NAME or NAMESPACE/NAME")
 	flags.StringArrayVar(&f.images, "image", nil, "`IMAGE=PATH` or VOLUME=PATH: take a container image from an archive, a folder or a file")
@@ -81,9 +83,15 @@ Exit codes: 0 the guest has powered off; 1 the VM was not started; 2 wrong usage
 	flags.Lookup("vnc").NoOptDefVal = local.UnixVNC
 	flags.DurationVar(&f.StopAfter, "stop-after", 0, "press the power button when the guest has run so long, such as 90s")
 	flags.BoolVar(&f.Verbose, "verbose", false, "show the launcher's log")
-	c.RunE = func(c *cobra.Command, names []string) error {
+	complete(c, "pull", []string{string(images.Always), string(images.IfNotPresent), string(images.Never)})
+	complete(c, "accelerator", []string{string(qemuargs.KVM), string(qemuargs.TCG)})
+	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := f.parse(); err != nil {
 			return &usageError{c.CommandPath(), err}
+		}
+		names, err := f.manifests.names(c, args)
+		if err != nil {
+			return err
 		}
 		return f.run(c, names)
 	}
@@ -142,9 +150,6 @@ func pairs(flag string, texts []string) (map[string]string, error) {
 
 func (f *runFlags) run(c *cobra.Command, names []string) error {
 	stdin := c.InOrStdin()
-	if len(names) == 0 {
-		names = []string{manifest.Stdin}
-	}
 	set, err := manifest.Open(names, stdin)
 	if err != nil {
 		return err
@@ -152,7 +157,7 @@ func (f *runFlags) run(c *cobra.Command, names []string) error {
 	if slices.Contains(names, manifest.Stdin) {
 		stdin = bytes.NewReader(nil) // the manifests were all of it
 	}
-	object, err := f.choose(set, names)
+	object, err := f.choose(c, set, names)
 	if err != nil {
 		return err
 	}
@@ -180,13 +185,10 @@ func (f *runFlags) run(c *cobra.Command, names []string) error {
 }
 
 // choose finds the VM that is to run.
-func (f *runFlags) choose(set manifest.Set, names []string) (manifest.Instance, error) {
-	all, err := set.Instances()
+func (f *runFlags) choose(c *cobra.Command, set manifest.Set, names []string) (manifest.Instance, error) {
+	all, err := instances(c, set, names)
 	if err != nil {
 		return manifest.Instance{}, err
-	}
-	if len(all) == 0 {
-		return manifest.Instance{}, fmt.Errorf("%s: %w", strings.Join(names, " "), manifest.ErrNone)
 	}
 	var found []manifest.Instance
 	var objects []string
@@ -196,10 +198,15 @@ func (f *runFlags) choose(set manifest.Set, names []string) (manifest.Instance, 
 			found = append(found, i)
 		}
 	}
-	if len(found) != 1 {
-		return manifest.Instance{}, fmt.Errorf("the manifests make %d VMs of this name: choose one with --name: %s", len(found), strings.Join(objects, ", "))
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0:
+		return manifest.Instance{}, fmt.Errorf("the manifests make no VM %q: choose one with --name: %s", f.name, strings.Join(objects, ", "))
+	case f.name == "":
+		return manifest.Instance{}, fmt.Errorf("the manifests make %d VMs: choose one with --name: %s", len(found), strings.Join(objects, ", "))
 	}
-	return found[0], nil
+	return manifest.Instance{}, fmt.Errorf("the manifests make %d VMs of the name %q: choose one with --name NAMESPACE/NAME: %s", len(found), f.name, strings.Join(objects, ", "))
 }
 
 // kvmCheckCommand is the process in which run checks KVM, which may hang.

@@ -679,7 +679,7 @@ func TestRunRefuses(t *testing.T) {
 		args           []string
 	}{
 		"several VMs":    {two, "choose one with --name: VirtualMachineInstance default/sector, VirtualMachineInstance default/other", nil},
-		"another's name": {two, "make 0 VMs of this name", []string{"--name", "third"}},
+		"another's name": {two, `make no VM "third": choose one with --name: Virtual`, []string{"--name", "third"}},
 		"no QEMU":        {sectorVM, "find QEMU", []string{"--qemu", "/nonexistent"}},
 		"no image":       {sectorVM, "--image registry.example/sector:v1=PATH", []string{"--pull", "Never"}},
 		"no such file":   {sectorVM, "open /nonexistent as image", []string{"--image", "root=/nonexistent"}},
@@ -688,13 +688,13 @@ func TestRunRefuses(t *testing.T) {
 		"no interface":   {sectorVM, "no network interface", []string{"--forward", "1:1", "--image", "root=" + guestFile(t)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if s := runCommand(t, c.manifest, append([]string{"run", "--accelerator", "tcg"}, c.args...)...); s.code != exitInvalid || !strings.Contains(s.err, c.want) {
+			if s := runCommand(t, c.manifest, append([]string{"run", "-", "--accelerator", "tcg"}, c.args...)...); s.code != exitInvalid || !strings.Contains(s.err, c.want) {
 				t.Errorf("%+v, want an error with %q", s, c.want)
 			}
 		})
 	}
 	for _, args := range [][]string{{"--image", "x"}, {"--volume", "=x"}, {"--volume", "a=b", "--volume", "a=c"}, {"--forward", "x"}, {"--accelerator", "hvf"}, {"--pull", "never"}, {"--stop-after", "-1s"}} {
-		if s := runCommand(t, sectorVM, append([]string{"run"}, args...)...); s.code != exitUsage || !strings.Contains(s.err, "--help") {
+		if s := runCommand(t, sectorVM, append([]string{"run", "-"}, args...)...); s.code != exitUsage || !strings.Contains(s.err, "--help") {
 			t.Errorf("%q: %+v, want usage", args, s)
 		}
 	}

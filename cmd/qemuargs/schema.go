@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
@@ -31,11 +32,14 @@ Three releases are in this program already, of Debian's builds for amd64 and for
 		Args: wrong(cobra.NoArgs),
 	}
 	c.Flags().StringVar(&qemu, "qemu", "qemu-system-x86_64", "the QEMU binary to ask")
-	c.Flags().StringVarP(&output, "output", "o", "", "the file to write; standard output where it is none")
+	c.Flags().StringVarP(&output, "output", "o", "", "the file to write; standard output where it is none, unless that is a terminal")
 	c.Flags().BoolVar(&list, "list", false, "list the schemas that are in this program")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if list {
 			return listSchemas(c.OutOrStdout())
+		}
+		if out, ok := c.OutOrStdout().(*os.File); ok && output == "" && term.IsTerminal(int(out.Fd())) {
+			return &usageError{c.CommandPath(), errors.New("a schema is compressed, and no text for a terminal: name a file with --output")}
 		}
 		s, err := capture(c.Context(), qemu)
 		if err != nil {
@@ -83,6 +87,13 @@ func showCommand() *cobra.Command {
 		Args: wrong(cobra.ExactArgs(1)),
 	}
 	name, arch := addSchemaFlag(c), addArchFlag(c, "architecture of the guests of a release's QEMU")
+	c.ValidArgsFunction = func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		s, err := openSchema(c, *name, arch.arch())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return slices.Sorted(maps.Keys(s.Devices)), cobra.ShellCompDirectiveNoFileComp
+	}
 	c.RunE = func(c *cobra.Command, names []string) error {
 		s, err := openSchema(c, *name, arch.arch())
 		if err != nil {
@@ -117,7 +128,9 @@ func showDevice(s *schema.Schema, name string, out io.Writer) error {
 // addSchemaFlag adds --schema.
 func addSchemaFlag(c *cobra.Command) *string {
 	releases := schema.Releases()
-	return c.Flags().String("schema", releases[len(releases)-1], "release of QEMU ("+strings.Join(releases, ", ")+"), or a file that qemuargs schema wrote")
+	name := c.Flags().String("schema", releases[len(releases)-1], "release of QEMU ("+strings.Join(releases, ", ")+"), or a file that qemuargs schema wrote")
+	complete(c, "schema", releases)
+	return name
 }
 
 // target is QEMU's name of the architecture.

@@ -187,7 +187,7 @@ func (m *Machine) numbered(path string) (string, error) {
 		}
 		list, key, rest := path[:open], path[open+1:open+end], path[open+end+1:]
 		n, found := m.entry(list, key)
-		if !found && key != "*" {
+		if !found && key != "*" && !m.isMap(list) {
 			return "", fmt.Errorf("%s has no entry %s", m.instance.Path(list), key)
 		}
 		if found {
@@ -197,8 +197,13 @@ func (m *Machine) numbered(path string) (string, error) {
 	}
 }
 
-// entry is the number of a list's entry, by its number or its name. A map has keys, which stay
-// as they are: found is false only for lists.
+// isMap reports whether a field is a map, such as a nodeSelector. Its keys stay as they are.
+func (m *Machine) isMap(path string) bool {
+	value, ok := m.lineage.Of(path)
+	return ok && strings.HasPrefix(value.Value, "{")
+}
+
+// entry is the number of a list's entry, by its number or its name.
 func (m *Machine) entry(list, key string) (n int, found bool) {
 	if n, err := strconv.Atoi(key); err == nil {
 		_, found = m.lineage.Of(list + "[" + key + "]")

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -48,19 +49,35 @@ func (r Result) String() string {
 	return s.String()
 }
 
-// Check resolves all manifests below dir, or of the file dir, on a host, and returns the objects that differ from
-// their goldens. Instancetypes and preferences may stand in any file below dir.
-func Check(dir string, host manifest.Host) ([]Result, error) {
-	now, err := render(dir, host)
+// Side is the manifests of a file or folder, and the host that resolves them. Instancetypes and preferences may
+// stand in any file of a folder.
+type Side struct {
+	name string
+	host manifest.Host
+	set  manifest.Set
+}
+
+// Open reads the manifests of a file or folder. manifest.Stdin stands for stdin, unless stdin is nil.
+func Open(name string, host manifest.Host, stdin io.Reader) (Side, error) {
+	set, err := manifest.Open([]string{name}, stdin)
+	return Side{name: name, host: host, set: set}, err
+}
+
+// Warnings returns what the manifests hold and nobody reads.
+func (s Side) Warnings() []string { return s.set.Warnings() }
+
+// Check resolves all manifests of a side, and returns the objects that differ from their goldens.
+func Check(side Side) ([]Result, error) {
+	now, err := side.render()
 	if err != nil {
 		return nil, err
 	}
-	before, broken, err := read(dir)
+	before, broken, err := read(side.name)
 	if err != nil {
 		return nil, err
 	}
 	if len(now)+len(before) == 0 {
-		return nil, fmt.Errorf("%s: %w", dir, manifest.ErrNone)
+		return nil, fmt.Errorf("%s: %w", side.name, manifest.ErrNone)
 	}
 	var results []Result
 	for _, file := range slices.Sorted(maps.Keys(union(now, before))) {
@@ -72,51 +89,50 @@ func Check(dir string, host manifest.Host) ([]Result, error) {
 	return results, nil
 }
 
-// Compare resolves the manifests of a file or folder on a host, and those of another on
-// another host, and returns the objects that differ. Objects are the same by kind, namespace
-// and name; of several such objects those whose files have the same path are compared first.
+// Compare resolves the manifests of two sides, and returns the objects that differ. Objects are the same by kind,
+// namespace and name; of several such objects those whose files have the same path are compared first.
 // Where both sides have one object, the two are compared, whatever their names.
-func Compare(a string, hostA manifest.Host, b string, hostB manifest.Host) ([]Result, error) {
-	before, err := objects(a, hostA)
+func Compare(a, b Side) ([]Result, error) {
+	before, err := a.objects()
 	if err != nil {
 		return nil, err
 	}
-	now, err := objects(b, hostB)
+	now, err := b.objects()
 	if err != nil {
 		return nil, err
 	}
 	if len(before) == 1 && len(now) == 1 {
 		before[0].object, before[0].file = now[0].object, now[0].file
 	}
-	return differences(b, before, now), nil
+	return differences(b.name, before, now), nil
 }
 
-// objects returns the arguments of all objects of a file or folder.
-func objects(name string, host manifest.Host) (sections, error) {
-	rendered, err := render(name, host)
+// objects returns the arguments of all objects of a side.
+func (s Side) objects() (sections, error) {
+	rendered, err := s.render()
 	var all sections
 	for _, file := range slices.Sorted(maps.Keys(rendered)) {
 		// Both are made from name, so that one is below the other.
-		relative, _ := filepath.Rel(name, file)
+		relative, _ := filepath.Rel(s.name, file)
 		for _, one := range rendered[file] {
 			one.file = relative
 			all = append(all, one)
 		}
 	}
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s: %w", name, manifest.ErrNone)
+		err = fmt.Errorf("%s: %w", s.name, manifest.ErrNone)
 	}
 	return all, err
 }
 
 // Update writes the goldens that Check finds to differ or cannot read, and removes goldens
 // without a manifest. It returns the files that have changed.
-func Update(dir string, host manifest.Host) ([]string, error) {
-	now, err := render(dir, host)
+func Update(side Side) ([]string, error) {
+	now, err := side.render()
 	if err != nil {
 		return nil, err
 	}
-	before, broken, err := read(dir)
+	before, broken, err := read(side.name)
 	if err != nil {
 		return nil, err
 	}
@@ -168,10 +184,6 @@ func (s sections) ours() bool {
 	return len(s) > 0 && !slices.ContainsFunc(s, func(one section) bool { return !manifest.IsObject(one.object) })
 }
 
-func (s sections) has(object string) bool {
-	return slices.ContainsFunc(s, func(one section) bool { return one.object == object })
-}
-
 func union(a, b map[string]sections) map[string]sections {
 	all := maps.Clone(a)
 	maps.Copy(all, b)
@@ -216,22 +228,21 @@ func differences(file string, before, now sections) []Result {
 }
 
 // render returns the goldens as they would be written now, by file.
-func render(dir string, host manifest.Host) (map[string]sections, error) {
-	set, err := manifest.Open([]string{dir}, nil)
-	if err != nil {
-		return nil, err
-	}
-	instances, err := set.Instances()
+func (s Side) render() (map[string]sections, error) {
+	instances, err := s.set.Instances()
 	problems := []error{err}
 	found := map[string]sections{}
+	seen := map[string]bool{}
 	for _, i := range instances {
-		machine, err := i.Machine(host)
+		machine, err := i.Machine(s.host)
 		if err != nil {
 			problems = append(problems, err)
 			continue
 		}
 		file := of(i.Document.File)
-		if found[file].has(i.Object()) {
+		if key := file + "\n" + i.Object(); !seen[key] {
+			seen[key] = true
+		} else {
 			problems = append(problems, fmt.Errorf("%s: %s stands there twice", i.Document.File, i.Object()))
 			continue
 		}
@@ -279,14 +290,16 @@ func of(file string) string { return strings.TrimSuffix(file, filepath.Ext(file)
 
 func parse(text string) (sections, error) {
 	var out sections
+	seen := map[string]bool{}
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
 		object, heading := strings.CutPrefix(line, "# ")
 		switch {
 		case line == "":
-		case heading && out.has(object):
+		case heading && seen[object]:
 			return nil, fmt.Errorf("%q stands there twice", line)
 		case heading:
+			seen[object] = true
 			out = append(out, section{object: object})
 		case len(out) == 0 || !strings.HasPrefix(line, "-"):
 			return nil, fmt.Errorf("%q is neither an argument nor a heading", line)

@@ -40,13 +40,17 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-func host(t *testing.T, name string) manifest.Host {
+func side(t *testing.T, name, host string) Side {
 	t.Helper()
-	h, err := manifest.ParseHost(name)
+	h, err := manifest.ParseHost(host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h
+	s, err := Open(name, h, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // said is the results in short: the object, and + (new), - (gone) or the changed parts.
@@ -71,7 +75,6 @@ func said(results []Result) []string {
 // TestUpdateAgreesWithCheck: Update writes the files that Check complains of, and no others;
 // after it Check is content.
 func TestUpdateAgreesWithCheck(t *testing.T) {
-	kvm := host(t, "kvm")
 	for name, c := range map[string]struct {
 		edit    func(text string) string // of the golden of a.yaml
 		broken  bool                     // Check cannot read the golden
@@ -88,7 +91,7 @@ func TestUpdateAgreesWithCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := folder(t, map[string]string{"a.yaml": named("a"), "notes.args": "of somebody else\n"})
-			if _, err := Update(dir, kvm); err != nil {
+			if _, err := Update(side(t, dir, "kvm")); err != nil {
 				t.Fatal(err)
 			}
 			golden := filepath.Join(dir, "a.args")
@@ -97,15 +100,15 @@ func TestUpdateAgreesWithCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(t, golden, c.edit(string(text)))
-			results, err := Check(dir, kvm)
+			results, err := Check(side(t, dir, "kvm"))
 			if (err != nil) != c.broken || err == nil && (len(results) > 0) != c.written {
 				t.Errorf("Check: %v, %v", said(results), err)
 			}
-			changed, err := Update(dir, kvm)
+			changed, err := Update(side(t, dir, "kvm"))
 			if err != nil || slices.Contains(changed, golden) != c.written || len(changed) > 1 {
 				t.Errorf("Update wrote %v, %v", changed, err)
 			}
-			if results, err := Check(dir, kvm); err != nil || len(results) > 0 {
+			if results, err := Check(side(t, dir, "kvm")); err != nil || len(results) > 0 {
 				t.Errorf("Check after Update: %v, %v", said(results), err)
 			}
 			if notes, err := os.ReadFile(filepath.Join(dir, "notes.args")); err != nil || string(notes) != "of somebody else\n" {
@@ -119,16 +122,16 @@ func TestUpdateAgreesWithCheck(t *testing.T) {
 func TestFileIsComparedLikeAFolder(t *testing.T) {
 	dir := folder(t, map[string]string{"a.yaml": named("a"), "b.yaml": named("b")})
 	file := filepath.Join(dir, "a.yaml")
-	if results, err := Check(file, host(t, "kvm")); err != nil || !slices.Equal(said(results), []string{"VirtualMachineInstance default/a +"}) {
+	if results, err := Check(side(t, file, "kvm")); err != nil || !slices.Equal(said(results), []string{"VirtualMachineInstance default/a +"}) {
 		t.Errorf("no golden: %v, %v", said(results), err)
 	}
-	if changed, err := Update(file, host(t, "kvm")); err != nil || !slices.Equal(changed, []string{filepath.Join(dir, "a.args")}) {
+	if changed, err := Update(side(t, file, "kvm")); err != nil || !slices.Equal(changed, []string{filepath.Join(dir, "a.args")}) {
 		t.Errorf("Update: %v, %v", changed, err)
 	}
-	if results, err := Check(file, host(t, "kvm")); err != nil || len(results) > 0 {
+	if results, err := Check(side(t, file, "kvm")); err != nil || len(results) > 0 {
 		t.Errorf("its golden: %v, %v", said(results), err)
 	}
-	if results, err := Check(file, host(t, "tcg")); err != nil || len(results) != 1 || len(results[0].Changes) == 0 {
+	if results, err := Check(side(t, file, "tcg")); err != nil || len(results) != 1 || len(results[0].Changes) == 0 {
 		t.Errorf("another host: %v, %v", said(results), err)
 	}
 }
@@ -152,7 +155,7 @@ func TestObjectsArePairedByName(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			results, err := Compare(folder(t, c.a), host(t, "kvm"), folder(t, c.b), host(t, "kvm"))
+			results, err := Compare(side(t, folder(t, c.a), "kvm"), side(t, folder(t, c.b), "kvm"))
 			if err != nil || !slices.Equal(said(results), c.want) {
 				t.Errorf("%q, %v; want %q", said(results), err, c.want)
 			}
@@ -164,7 +167,7 @@ func TestObjectsArePairedByName(t *testing.T) {
 func TestLargeGoldenIsNotRead(t *testing.T) {
 	dir := folder(t, map[string]string{"a.yaml": named("a")})
 	write(t, filepath.Join(dir, "a.args"), "# "+strings.Repeat("x", 5<<20)+"\n")
-	if _, err := Check(dir, host(t, "kvm")); err == nil || !strings.Contains(err.Error(), "more than") {
+	if _, err := Check(side(t, dir, "kvm")); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("%.200v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 type T interface {
 	Helper()
 	Errorf(format string, args ...any)
+	Logf(format string, args ...any)
 }
 
 // Check fails the test where the manifests below dir make other QEMU arguments than their
@@ -29,7 +30,15 @@ func CheckOn(t T, dir, host string) {
 		t.Errorf("goldentest: %v", err)
 		return
 	}
-	results, err := golden.Check(dir, h)
+	side, err := golden.Open(dir, h, nil)
+	if err != nil {
+		t.Errorf("goldentest: %v", err)
+		return
+	}
+	for _, text := range side.Warnings() {
+		t.Logf("warning: %s", text)
+	}
+	results, err := golden.Check(side)
 	if err != nil {
 		t.Errorf("goldentest: %v", err)
 	}

@@ -15,6 +15,8 @@ type failures struct{ said []string }
 
 func (*failures) Helper() {}
 
+func (*failures) Logf(string, ...any) {}
+
 func (f *failures) Errorf(format string, args ...any) {
 	f.said = append(f.said, fmt.Sprintf(format, args...))
 }

@@ -22,6 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
 // maxDocument bounds one document, in bytes. etcd takes 1.5 MiB.
@@ -41,6 +44,8 @@ type Document struct {
 	// node is the object in the text of a List, whose first line is line. It is nil for a document
 	// of its own.
 	node *yaml.Node
+	// unread is why a file of a folder is not read. The document is nothing else then.
+	unread *Error
 }
 
 // Set is the documents of an input. An instancetype may stand in another file than the VM
@@ -48,8 +53,9 @@ type Document struct {
 type Set []Document
 
 // Open reads files and folders. Of a folder it reads the files that end in .yaml, .yml or
-// .json, also in the folders below, in the order of their names. Stdin stands for stdin,
-// unless stdin is nil.
+// .json, also in the folders below, in the order of their names. A file of a folder that is no
+// manifest, such as a template of Helm, is passed over, and Warnings names it. Stdin stands for
+// stdin, unless stdin is nil.
 func Open(names []string, stdin io.Reader) (Set, error) {
 	var set Set
 	for _, name := range names {
@@ -77,9 +83,29 @@ func open(name string, stdin io.Reader) (Set, error) {
 	err = Walk(name, extensions, func(path string) error {
 		documents, err := readFile(path)
 		set = append(set, documents...)
+		if unread := new(Error); errors.As(err, &unread) {
+			set, err = append(set, Document{File: path, unread: unread}), nil
+		}
 		return err
 	})
 	return set, err
+}
+
+// Warnings returns what was passed over in the documents although it may hold VMs: the files of folders
+// that are no manifests, and objects of another project's kinds that have the names of Kubeqemu's.
+func (s Set) Warnings() []string {
+	var out []string
+	for _, d := range s {
+		group := d.GroupVersionKind().Group
+		switch {
+		case d.unread != nil:
+			out = append(out, fmt.Sprintf("%v; the file is passed over", d.unread))
+		case slices.Contains(kinds, d.Kind) && !isOurs(group):
+			out = append(out, d.problem("apiVersion", fmt.Sprintf("is passed over: %s of %q is not Kubeqemu's, which has the apiVersion %s or %s",
+				d.Kind, d.APIVersion, v1.GroupVersion, poolv1beta1.GroupVersion)).Error())
+		}
+	}
+	return out
 }
 
 // extensions are those of manifests.
@@ -128,7 +154,7 @@ func Read(file string, in io.Reader) (Set, error) {
 		}
 		d := Document{File: file, line: first, data: data}
 		if err := sigsyaml.Unmarshal(data, &d.PartialObjectMetadata); err != nil {
-			return d.problem("", fmt.Sprintf("is no YAML of an object: %v", d.inFile(err)))
+			return d.problem("", fmt.Sprintf("is no YAML of an object: %v%s", d.inFile(err), d.advice()))
 		}
 		documents, err := d.items()
 		set = append(set, documents...)
@@ -151,15 +177,37 @@ func Read(file string, in io.Reader) (Set, error) {
 			return nil, fmt.Errorf("%s:%d: a document has more than %d bytes", file, first, maxDocument)
 		}
 	}
-	if err := lines.Err(); err != nil {
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, fmt.Errorf("%s:%d: a line has more than %d bytes", file, line+1, maxDocument)
+	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	return set, end()
 }
 
-// items are the objects of a List, as kubectl get prints them, and otherwise the document itself.
+// advice returns what to do with a text that is no YAML, where the text says what it is.
+func (d Document) advice() string {
+	if bytes.Contains(d.data, []byte("{{")) {
+		return "; it looks like a template: render it first, as in: helm template CHART | qemuargs render -"
+	}
+	return ""
+}
+
+// listed returns the kind of the items of a List: empty for the List that kubectl get prints, whose items say
+// their kinds, and VirtualMachine for a VirtualMachineList, as the API server writes it. ok is false for another object.
+func (d Document) listed() (kind string, ok bool) {
+	kind, ok = strings.CutSuffix(d.Kind, "List")
+	if kind == "" {
+		return "", ok && d.APIVersion == "v1"
+	}
+	return kind, ok && slices.Contains(kinds, kind) && isOurs(d.GroupVersionKind().Group)
+}
+
+// items are the objects of a List, and otherwise the document itself.
 func (d Document) items() (Set, error) {
-	if d.Kind != "List" || d.APIVersion != "v1" {
+	kind, ok := d.listed()
+	if !ok {
 		return Set{d}, nil
 	}
 	var list struct {
@@ -187,6 +235,9 @@ func (d Document) items() (Set, error) {
 		}
 		if err := json.Unmarshal(data, &item.PartialObjectMetadata); err != nil {
 			return nil, d.problem(path, fmt.Sprintf("%s: Invalid value: %v", path, err))
+		}
+		if kind != "" && item.Kind == "" { // the API server leaves out what the list says
+			item.Kind, item.APIVersion = kind, d.APIVersion
 		}
 		set = append(set, item)
 	}

@@ -51,7 +51,8 @@ func ParseHost(name string) (Host, error) {
 		if !named {
 			release = imageQEMU
 		}
-		return Host{name: name, preset: resolve.Host{Accelerator: a, QEMUVersion: release, OverlayDirect: true, VhostNet: a == qemuargs.KVM}}, checkRelease(release)
+		return Host{name: name, preset: resolve.Host{Accelerator: a, QEMUVersion: release, OverlayDirect: true, VhostNet: a == qemuargs.KVM,
+			AIO: qemuargs.AIOFacts{Native: true}}}, checkRelease(release)
 	}
 	data, err := ReadBounded(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,11 +79,14 @@ func checkHost(h resolve.Host) error {
 	return checkRelease(h.QEMUVersion)
 }
 
+// lastMinor is the last second number of a release: QEMU has three releases a year, X.0 to X.2.
+const lastMinor = 2
+
 // isRelease is what a release of QEMU looks like: 7.2 or 7.2.22.
 var isRelease = regexp.MustCompile(`^([0-9]{1,3})\.([0-9]{1,3})(\.[0-9]{1,3})?$`)
 
-// checkRelease refuses what is no release of QEMU, and releases before 7.2, which is the oldest
-// one that Kubeqemu writes arguments for.
+// checkRelease refuses what is no release of QEMU, releases before 7.2, which is the oldest one that Kubeqemu
+// writes arguments for, and releases after the image's, of which nobody knows yet what they take.
 func checkRelease(text string) error {
 	parts := isRelease.FindStringSubmatch(text)
 	if parts == nil {
@@ -90,8 +94,16 @@ func checkRelease(text string) error {
 	}
 	major, _ := strconv.Atoi(parts[1]) // three digits at most
 	minor, _ := strconv.Atoi(parts[2])
-	if major < 7 || major == 7 && minor < 2 {
-		return fmt.Errorf("QEMU %s is too old: want 7.2 or newer", text)
+	newest := isRelease.FindStringSubmatch(imageQEMU)
+	newestMajor, _ := strconv.Atoi(newest[1])
+	newestMinor, _ := strconv.Atoi(newest[2])
+	switch {
+	case major < 7 || major == 7 && minor < 2:
+		return fmt.Errorf("QEMU %s is too old: want 7.2 to %s", text, imageQEMU)
+	case major > newestMajor || major == newestMajor && minor > newestMinor:
+		return fmt.Errorf("QEMU %s is newer than the newest that Kubeqemu knows: want 7.2 to %s", text, imageQEMU)
+	case minor > lastMinor:
+		return fmt.Errorf("there is no QEMU %s: a release's second number is 0 to %d", text, lastMinor)
 	}
 	return nil
 }
@@ -122,7 +134,9 @@ func HostOf(name string, facts resolve.Host) Host { return Host{name: name, pres
 
 // Of returns what the host says of a VMI. A preset takes every container disk for a qcow2
 // image of 1 GiB at /disk/disk.qcow2, every claim and hostDisk for a disk of 1 GiB on a file
-// system, every config volume for a disk of 512 KiB, and every MTU for 1500. The guest starts when 2026 begins.
+// system, every config volume for a disk of 512 KiB, and every MTU for 1500. The claim of a LUN is
+// a device that takes SCSI commands, which no LUN can do without; and the node has room for native I/O.
+// The guest starts when 2026 begins.
 func (h Host) Of(i Instance) resolve.Host {
 	host := h.preset
 	if h.told {
@@ -135,7 +149,8 @@ func (h Host) Of(i Instance) resolve.Host {
 		switch {
 		case i.Spec.IsFilesystem(v.Name):
 		case v.Claim() != nil || v.HostDisk != nil:
-			host.Claims[v.Name] = qemuargs.VolumeFacts{DiskSize: gib, Size: gib, Direct: true}
+			lun := i.isLUN(v.Name)
+			host.Claims[v.Name] = qemuargs.VolumeFacts{DiskSize: gib, Size: gib, Direct: true, Block: lun, SCSI: lun}
 		case v.ContainerDisk != nil:
 			file := v.ContainerDisk.Path
 			if file == "" {
@@ -161,6 +176,11 @@ func (h Host) Of(i Instance) resolve.Host {
 		host.NICs[nic.Name] = facts
 	}
 	return host
+}
+
+// isLUN reports whether a volume's disk is a LUN.
+func (i Instance) isLUN(volume string) bool {
+	return slices.ContainsFunc(i.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == volume && d.Lun != nil })
 }
 
 // WithGuests is the host in a cluster whose default architecture of guests is another.

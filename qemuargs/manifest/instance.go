@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -40,6 +41,9 @@ func (s Set) Instances() ([]Instance, error) {
 	var found []Instance
 	var problems []error
 	for _, d := range s {
+		if d.unread != nil {
+			continue // Warnings tells
+		}
 		i, err := s.instance(d)
 		switch {
 		case err != nil:
@@ -49,6 +53,11 @@ func (s Set) Instances() ([]Instance, error) {
 		}
 	}
 	return found, errors.Join(problems...)
+}
+
+// Warnings returns what the VMI asks for and gets otherwise, as virt-api says it when the object is applied.
+func (i Instance) Warnings() []string {
+	return v1.Warnings(&i.Spec, field.NewPath(i.spec))
 }
 
 // instance makes a document's VMI. The VMI is nil for other kinds.
@@ -89,13 +98,11 @@ func (s Set) instance(d Document) (Instance, error) {
 // presentKind is the kind in the present version. An object of an older version is the same.
 func (d Document) presentKind() schema.GroupVersionKind {
 	kind := d.GroupVersionKind()
-	for older, present := range map[schema.GroupVersion]schema.GroupVersion{
-		{Group: v1.GroupVersion.Group, Version: v1.OlderVersion}:                   v1.GroupVersion,
-		{Group: poolv1beta1.GroupVersion.Group, Version: poolv1beta1.OlderVersion}: poolv1beta1.GroupVersion,
-	} {
-		if kind.GroupVersion() == older {
-			return present.WithKind(kind.Kind)
-		}
+	switch kind.GroupVersion() {
+	case schema.GroupVersion{Group: v1.GroupVersion.Group, Version: v1.OlderVersion}:
+		return v1.GroupVersion.WithKind(kind.Kind)
+	case schema.GroupVersion{Group: poolv1beta1.GroupVersion.Group, Version: poolv1beta1.OlderVersion}:
+		return poolv1beta1.GroupVersion.WithKind(kind.Kind)
 	}
 	return kind
 }
@@ -126,14 +133,26 @@ func (d Document) named() error {
 // kinds are the kinds that VMIs are made of.
 var kinds = []string{"VirtualMachineInstance", "VirtualMachine", "VirtualMachineInstanceReplicaSet", "VirtualMachinePool"}
 
+// kindsOf are all kinds of the API groups that VMs are of.
+var kindsOf = map[string][]string{
+	v1.GroupVersion.Group: {"KubeVirt", "VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceMigration",
+		"VirtualMachineInstancePreset", "VirtualMachineInstanceReplicaSet"},
+	poolv1beta1.GroupVersion.Group: {"VirtualMachinePool"},
+}
+
+// isOurs reports whether VMs are of an API group.
+func isOurs(group string) bool { return len(kindsOf[group]) > 0 }
+
 // passedOver returns an error where a document of another kind may hold VMs after all.
 func (d Document) passedOver() error {
 	group := d.GroupVersionKind().Group
 	switch {
 	case d.Kind == "List" && group == "":
 		return d.problem("items", "a List within a List, or of an apiVersion other than v1, is not read: write its items as documents of their own")
-	case slices.Contains(kinds, d.Kind) && (group == v1.GroupVersion.Group || group == poolv1beta1.GroupVersion.Group):
+	case slices.Contains(kinds, d.Kind) && isOurs(group):
 		return d.problem("apiVersion", fmt.Sprintf("the version %s is not supported: want %s or %s", d.APIVersion, v1.GroupVersion, poolv1beta1.GroupVersion))
+	case isOurs(group) && !slices.Contains(kindsOf[group], d.Kind):
+		return d.problem("kind", fmt.Sprintf("the group %s has no kind %q: want one of %s", group, d.Kind, strings.Join(kindsOf[group], ", ")))
 	}
 	return nil
 }
@@ -174,7 +193,7 @@ func (s Set) ofVirtualMachine(d Document) (*v1.VirtualMachineInstance, []stage, 
 // ofPool returns the VMI of a pool's first VM.
 func (s Set) ofPool(d Document) (*v1.VirtualMachineInstance, []stage, error) {
 	pool := &poolv1beta1.VirtualMachinePool{}
-	if err := d.decode(pool); err != nil {
+	if err := d.decodeTemplate(pool); err != nil {
 		return nil, nil, err
 	}
 	if errs := poolv1beta1.Validate(pool); len(errs) > 0 {
@@ -192,11 +211,11 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 	}
 	size, sizeDocument, err := s.size(d.namespace(), vm.Spec.Instancetype)
 	if err != nil {
-		return nil, nil, d.problem(prefix+"spec.instancetype", err.Error())
+		return nil, nil, d.at(prefix+"spec.instancetype", err)
 	}
 	preference, preferenceDocument, err := s.preference(d.namespace(), vm.Spec.Preference)
 	if err != nil {
-		return nil, nil, d.problem(prefix+"spec.preference", err.Error())
+		return nil, nil, d.at(prefix+"spec.preference", err)
 	}
 	expanded, errs := instancetype.Expand(vm, size, preference)
 	if len(errs) > 0 {
@@ -216,6 +235,14 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 	return started, append(stages, identity(stages[len(stages)-1].vmi, started)...), nil
 }
 
+// at returns an error of a field that names another document: that document's own error says where it is.
+func (d Document) at(path string, err error) error {
+	if own := new(Error); errors.As(err, &own) {
+		return err
+	}
+	return d.problem(path, err.Error())
+}
+
 // ofReplicaSet returns a VMI as the ReplicaSet makes them. It has the ReplicaSet's name.
 func ofReplicaSet(d Document) (*v1.VirtualMachineInstance, error) {
 	rs := &v1.VirtualMachineInstanceReplicaSet{}
@@ -230,22 +257,61 @@ func ofReplicaSet(d Document) (*v1.VirtualMachineInstance, error) {
 		Labels: template.ObjectMeta.Labels, Annotations: template.ObjectMeta.Annotations}, Spec: template.Spec}, nil
 }
 
-// decodeTemplate decodes an object with a template at spec.template. It drops what the
-// template's metadata may hold and nobody looks at (v1.TemplateMeta).
+// templates are the paths of the metadata that a template has, of whose fields the API server takes any, and
+// nobody looks at more than those of the types: tools write creationTimestamp: null. * is each entry of a list.
+var templates = map[string]reflect.Type{
+	"spec.template.metadata":                                          reflect.TypeFor[v1.TemplateMeta](),
+	"spec.dataVolumeTemplates.*.metadata":                             reflect.TypeFor[v1.DataVolumeTemplateMeta](),
+	"spec.virtualMachineTemplate.metadata":                            reflect.TypeFor[v1.TemplateMeta](),
+	"spec.virtualMachineTemplate.spec.template.metadata":              reflect.TypeFor[v1.TemplateMeta](),
+	"spec.virtualMachineTemplate.spec.dataVolumeTemplates.*.metadata": reflect.TypeFor[v1.DataVolumeTemplateMeta](),
+}
+
+// decodeTemplate decodes an object with templates. It drops what their metadata may hold and nobody looks at.
 func (d Document) decodeTemplate(into any) error {
 	tree := map[string]any{}
 	if err := sigsyaml.UnmarshalStrict(d.data, &tree); err != nil {
 		return d.decode(into) // whose error says where
 	}
-	spec, _ := tree["spec"].(map[string]any)
-	template, _ := spec["template"].(map[string]any)
-	meta, _ := template["metadata"].(map[string]any)
-	maps.DeleteFunc(meta, func(key string, _ any) bool {
-		return !slices.Contains([]string{"name", "generateName", "labels", "annotations"}, key)
-	})
+	for path, of := range templates {
+		known := fieldsOf(of)
+		for _, meta := range objectsAt(tree, strings.Split(path, ".")) {
+			maps.DeleteFunc(meta, func(key string, _ any) bool { return !slices.Contains(known, key) })
+		}
+	}
 	plain, err := sigsyaml.Marshal(tree)
 	if err != nil {
 		return fmt.Errorf("write %s %q again: %w", d.Kind, d.Name, err)
 	}
 	return d.decodeData(plain, into)
+}
+
+// fieldsOf returns the names of a struct's fields in JSON.
+func fieldsOf(of reflect.Type) []string {
+	var names []string
+	for i := range of.NumField() {
+		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
+
+// objectsAt returns the objects at a path of a tree.
+func objectsAt(tree any, path []string) []map[string]any {
+	switch node := tree.(type) {
+	case map[string]any:
+		if len(path) == 0 {
+			return []map[string]any{node}
+		}
+		return objectsAt(node[path[0]], path[1:])
+	case []any:
+		var out []map[string]any
+		if len(path) > 0 && path[0] == "*" {
+			for _, entry := range node {
+				out = append(out, objectsAt(entry, path[1:])...)
+			}
+		}
+		return out
+	}
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -18,6 +20,9 @@ func (s Set) size(namespace string, matcher *v1.InstancetypeMatcher) (*v1beta1.V
 	}
 	found := &v1beta1.VirtualMachineInstancetype{}
 	d, err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"}, found)
+	if err == nil {
+		err = d.invalid(v1.RefusedFields(&found.Spec, field.NewPath("spec")))
+	}
 	return &found.Spec, d, err
 }
 
@@ -29,6 +34,9 @@ func (s Set) preference(namespace string, matcher *v1.PreferenceMatcher) (*v1bet
 	}
 	found := &v1beta1.VirtualMachinePreference{}
 	d, err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterPreference", "VirtualMachinePreference"}, found)
+	if err == nil {
+		err = d.invalid(v1.RefusedFields(&found.Spec, field.NewPath("spec")))
+	}
 	return &found.Spec, d, err
 }
 
@@ -49,7 +57,7 @@ func (s Set) find(namespace, name, kind string, kinds []string, into any) (Docum
 		}
 	}
 	if strings.EqualFold(kind, kinds[0]) || strings.EqualFold(kind, kinds[0]+"s") {
-		return Document{}, fmt.Errorf("%s %q is not among the manifests", kind, name)
+		return Document{}, fmt.Errorf("%s %q is not among the manifests: name its file too, with -f", kind, name)
 	}
-	return Document{}, fmt.Errorf("%s %q of namespace %q is not among the manifests", kind, name, namespace)
+	return Document{}, fmt.Errorf("%s %q of namespace %q is not among the manifests: name its file too, with -f", kind, name, namespace)
 }

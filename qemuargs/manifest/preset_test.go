@@ -66,7 +66,7 @@ func TestPresetErrorsNameTheDocument(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"invalid": {strings.Replace(presetCPU, "cores: 2", "cores: 2000", 1) + selected["VM"], `x.yaml:6: VirtualMachineInstancePreset "two": spec.domain.cpu: Invalid value`},
 		"unknown": {strings.Replace(presetCPU, "cores: 2", "cors: 2", 1) + selected["VM"], `x.yaml:6: VirtualMachineInstancePreset "two": unknown field "spec.domain.cpu.cors"`},
-		"disks":   {strings.Replace(presetCPU, "cpu: {cores: 2}", "devices: {disks: [{name: a}]}", 1) + selected["VM"], `unknown field "spec.domain.devices.disks[0].name"`},
+		"disks":   {strings.Replace(presetCPU, "cpu: {cores: 2}", "devices: {disks: [{name: a}]}", 1) + selected["VM"], `spec.domain.devices.disks: Forbidden: a preset cannot set it`},
 		"conflict": {presetCPU + strings.NewReplacer("name: two", "name: four", "cores: 2", "cores: 4").Replace(presetCPU) + selected["VM"],
 			`x.yaml:18: VirtualMachine "a": spec.template.spec.domain.cpu: Invalid value`},
 	} {

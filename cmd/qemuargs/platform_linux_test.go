@@ -1,0 +1,88 @@
+//go:build linux && long
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+// catalogue has one VMI for each feature. Each starts in real QEMUs elsewhere, and stops there before its first instruction.
+const catalogue = "../../qemuargs/resolve/testdata/machines"
+
+// TestEachPlatformSwitchBoots: a real guest boots on each machine of the catalogue that this machine can give it, and finds its disk and its card.
+func TestEachPlatformSwitchBoots(t *testing.T) {
+	image, err := filepath.Abs("../../_output/images/tiny-container-disk.tar") // with the drivers of all buses
+	if err == nil {
+		_, err = os.Stat(image)
+	}
+	if err != nil {
+		t.Fatalf("find the tiny guest (run config/images/build.sh tiny): %v", err)
+	}
+	cases, err := os.ReadDir(catalogue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	booted := 0
+	for _, c := range cases {
+		text, err := os.ReadFile(filepath.Join(catalogue, c.Name(), "vmi.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var vmi v1.VirtualMachineInstance
+		if err := yaml.UnmarshalStrict(text, &vmi); err != nil {
+			t.Fatalf("%s: %v", c.Name(), err)
+		}
+		if _, err := os.Stat(filepath.Join(catalogue, c.Name(), "host.yaml")); err == nil || !isPlain(&vmi) {
+			continue
+		}
+		booted++
+		t.Run(c.Name(), func(t *testing.T) {
+			t.Parallel()
+			s := newStarted(t, string(text), "--image", "registry.example/root:v1="+image).begin()
+			s.out.Expect("tiny# ")
+			s.press("modprobe -qa xhci_pci usb_storage ahci; for i in $(seq 100); do ls /sys/block | grep -q '[sv]da' && break; usleep 100000; done; echo DISKS $(ls /sys/block | grep -c '[sv]da') CARDS $(ls /sys/class/net | grep -vc lo) END\n")
+			s.out.Expect(" END\r\n")
+			cards := len(vmi.Spec.Domain.Devices.Interfaces)
+			if cards == 0 && !(vmi.Spec.Domain.Devices.AutoattachPodInterface != nil && !*vmi.Spec.Domain.Devices.AutoattachPodInterface) {
+				cards = 1
+			}
+			if said, want := s.out.String(), "DISKS 1 CARDS "+string(rune('0'+cards))+" END"; !strings.Contains(said, want) {
+				t.Errorf("the guest does not say %q:\n%s", want, said)
+			}
+			if f := vmi.Spec.Domain.Features; f != nil && f.ACPI.Enabled != nil && !*f.ACPI.Enabled {
+				return // which cannot power itself off
+			}
+			s.press("poweroff -f\n")
+			s.expectCode(0)
+		})
+	}
+	if booted < 50 {
+		t.Errorf("only %d machines of the catalogue are booted", booted)
+	}
+}
+
+// isPlain reports whether a VMI needs nothing but its container disk: no claim, no node's CPU, card or huge pages. A guest without a serial console says nothing.
+func isPlain(vmi *v1.VirtualMachineInstance) bool {
+	spec := &vmi.Spec
+	d := &spec.Domain
+	for _, v := range spec.Volumes {
+		if v.ContainerDisk == nil || v.Name != "root" {
+			return false
+		}
+	}
+	for _, n := range spec.Networks {
+		if n.Pod == nil {
+			return false
+		}
+	}
+	return (spec.Architecture == "" || spec.Architecture == v1.AMD64) && len(spec.Volumes) == 1 && len(spec.AccessCredentials) == 0 &&
+		(d.Devices.AutoattachSerialConsole == nil || *d.Devices.AutoattachSerialConsole) && d.TPM() == nil && d.UEFI() == nil && len(d.Devices.Filesystems) == 0 &&
+		(d.Memory == nil || d.Memory.Hugepages == nil) && (d.CPU == nil || !d.CPU.Dedicated() && d.CPU.Model != "host") && (d.Firmware == nil || d.Firmware.KernelBoot == nil)
+}
