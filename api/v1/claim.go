@@ -23,9 +23,9 @@ type PersistentVolumeClaimVolumeSource struct {
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
 
-	// Hotpluggable is refused: not supported yet: a running guest's pod takes and gives no volumes yet: there is no hotplug.
+	// Hotpluggable is refused: not supported yet: there is no hotplug yet.
 	// +optional
-	Hotpluggable UnsupportedBool `json:"hotpluggable,omitempty" later:"a running guest's pod takes and gives no volumes yet: there is no hotplug"`
+	Hotpluggable UnsupportedBool `json:"hotpluggable,omitempty" later:"there is no hotplug yet"`
 }
 
 func (s *PersistentVolumeClaimVolumeSource) validate(path *field.Path) field.ErrorList {
@@ -53,9 +53,9 @@ type DataVolumeSource struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// Hotpluggable is refused: not supported yet: a running guest's pod takes and gives no volumes yet: there is no hotplug.
+	// Hotpluggable is refused: not supported yet: there is no hotplug yet.
 	// +optional
-	Hotpluggable UnsupportedBool `json:"hotpluggable,omitempty" later:"a running guest's pod takes and gives no volumes yet: there is no hotplug"`
+	Hotpluggable UnsupportedBool `json:"hotpluggable,omitempty" later:"there is no hotplug yet"`
 }
 
 // EphemeralVolumeSource is a disk on a claim that is only read, under an overlay

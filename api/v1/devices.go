@@ -83,15 +83,15 @@ type Devices struct {
 	// +optional
 	UseVirtioTransitional *bool `json:"useVirtioTransitional,omitempty"`
 
-	// AutoattachVSOCK is refused: not supported yet: the addresses of VSOCK (CIDs) are those of the whole node, and virt-handler gives none out yet; KubeVirt has it as alpha.
+	// AutoattachVSOCK is refused: not supported yet: virt-handler gives out no CIDs yet, which are the whole node's.
 	// +optional
-	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty" later:"the addresses of VSOCK (CIDs) are those of the whole node, and virt-handler gives none out yet; KubeVirt has it as alpha"`
-	// GPUs are refused: not supported yet: virt-handler offers no device of the node to pods, and QEMU opens none, yet.
+	AutoattachVSOCK UnsupportedBool `json:"autoattachVSOCK,omitempty" later:"virt-handler gives out no CIDs yet, which are the whole node's"`
+	// GPUs are refused: not supported yet: no device of the node is offered to pods yet.
 	// +optional
-	GPUs UnsupportedList `json:"gpus,omitempty" later:"virt-handler offers no device of the node to pods, and QEMU opens none, yet"`
-	// HostDevices are refused: not supported yet: virt-handler offers no device of the node to pods, and QEMU opens none, yet.
+	GPUs UnsupportedList `json:"gpus,omitempty" later:"no device of the node is offered to pods yet"`
+	// HostDevices are refused: not supported yet: no device of the node is offered to pods yet.
 	// +optional
-	HostDevices UnsupportedList `json:"hostDevices,omitempty" later:"virt-handler offers no device of the node to pods, and QEMU opens none, yet"`
+	HostDevices UnsupportedList `json:"hostDevices,omitempty" later:"no device of the node is offered to pods yet"`
 	// PanicDevices tell QEMU that the guest's kernel has panicked. The VirtualMachineInstance then fails with the reason
 	// GuestPanicked. Each model once.
 	// +optional
@@ -101,12 +101,12 @@ type Devices struct {
 	// Sound is a sound card. Nobody hears it: VNC has no sound here.
 	// +optional
 	Sound *SoundDevice `json:"sound,omitempty"`
-	// ClientPassthrough is refused: not supported yet: the subresource usbredir, by which a client brings its USB devices, is not there yet.
+	// ClientPassthrough is refused: not supported yet: the subresource usbredir is not there yet.
 	// +optional
-	ClientPassthrough *Unsupported `json:"clientPassthrough,omitempty" later:"the subresource usbredir, by which a client brings its USB devices, is not there yet"`
-	// DownwardMetrics is refused: not supported yet: the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha.
+	ClientPassthrough *Unsupported `json:"clientPassthrough,omitempty" later:"the subresource usbredir is not there yet"`
+	// DownwardMetrics is refused: not supported yet: the node's metrics are not gathered yet.
 	// +optional
-	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty" later:"the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha"`
+	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty" later:"the node's metrics are not gathered yet"`
 }
 
 // Rng is a virtio random number generator.

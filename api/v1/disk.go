@@ -87,9 +87,9 @@ type Disk struct {
 	// Lun: a SCSI device of the node.
 	// +optional
 	Lun *LunTarget `json:"lun,omitempty"`
-	// ChangedBlockTracking is refused: not supported yet: it serves incremental backups, and there are no backups yet.
+	// ChangedBlockTracking is refused: not supported yet: there are no backups yet.
 	// +optional
-	ChangedBlockTracking UnsupportedBool `json:"changedBlockTracking,omitempty" later:"it serves incremental backups, and there are no backups yet"`
+	ChangedBlockTracking UnsupportedBool `json:"changedBlockTracking,omitempty" later:"there are no backups yet"`
 }
 
 // DiskTarget is a hard disk.

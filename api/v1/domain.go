@@ -44,9 +44,9 @@ type DomainSpec struct {
 	// Chassis that SMBIOS describes to the guest.
 	// +optional
 	Chassis *Chassis `json:"chassis,omitempty"`
-	// LaunchSecurity is refused: not supported yet: encrypted memory needs a firmware that the launcher's image lacks, and a device of the node that virt-handler does not offer yet.
+	// LaunchSecurity is refused: not supported yet: encrypted memory needs another firmware, and a device of the node.
 	// +optional
-	LaunchSecurity *Unsupported `json:"launchSecurity,omitempty" later:"encrypted memory needs a firmware that the launcher's image lacks, and a device of the node that virt-handler does not offer yet"`
+	LaunchSecurity *Unsupported `json:"launchSecurity,omitempty" later:"encrypted memory needs another firmware, and a device of the node"`
 	// RebootPolicy is what a reboot of the guest does. Reboot starts the guest anew in the same pod. Terminate ends the
 	// VirtualMachineInstance, as a power-off does. Default: Reboot.
 	// +optional

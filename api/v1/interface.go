@@ -88,9 +88,9 @@ type Interface struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16383
 	ACPIIndex int `json:"acpiIndex,omitempty"`
-	// PortRanges are refused: not supported yet: the pod's NAT has rules for single ports; list the ports, or none, which forwards all.
+	// PortRanges are refused: not supported yet: list single ports, or none, which forwards all.
 	// +optional
-	PortRanges UnsupportedList `json:"portRanges,omitempty" later:"the pod's NAT has rules for single ports; list the ports, or none, which forwards all"`
+	PortRanges UnsupportedList `json:"portRanges,omitempty" later:"list single ports, or none, which forwards all"`
 	// Tag is what a cloud-init ConfigDrive (cloudInitConfigDrive) tells the guest about the interface, with its place. Without a ConfigDrive it has no effect.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
@@ -188,9 +188,9 @@ type Network struct {
 	// +optional
 	Multus *MultusNetwork `json:"multus,omitempty"`
 
-	// ResourceClaim is refused: not supported yet: a device that a ResourceClaim gives is a device of the node, and QEMU opens none yet.
+	// ResourceClaim is refused: not supported yet: no device of the node is offered to pods yet.
 	// +optional
-	ResourceClaim *Unsupported `json:"resourceClaim,omitempty" later:"a device that a ResourceClaim gives is a device of the node, and QEMU opens none yet"`
+	ResourceClaim *Unsupported `json:"resourceClaim,omitempty" later:"no device of the node is offered to pods yet"`
 }
 
 // PodNetwork is the pod's own network.

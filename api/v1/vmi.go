@@ -142,12 +142,12 @@ type VirtualMachineInstanceSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	AccessCredentials []AccessCredential `json:"accessCredentials,omitempty"`
-	// ResourceClaims are refused: not supported yet: a device that a ResourceClaim gives is a device of the node, and QEMU opens none yet.
+	// ResourceClaims are refused: not supported yet: no device of the node is offered to pods yet.
 	// +optional
-	ResourceClaims UnsupportedList `json:"resourceClaims,omitempty" later:"a device that a ResourceClaim gives is a device of the node, and QEMU opens none yet"`
-	// UtilityVolumes are refused: not supported yet: a running guest's pod takes no volumes yet: there is no hotplug.
+	ResourceClaims UnsupportedList `json:"resourceClaims,omitempty" later:"no device of the node is offered to pods yet"`
+	// UtilityVolumes are refused: not supported yet: there is no hotplug yet.
 	// +optional
-	UtilityVolumes UnsupportedList `json:"utilityVolumes,omitempty" later:"a running guest's pod takes no volumes yet: there is no hotplug"`
+	UtilityVolumes UnsupportedList `json:"utilityVolumes,omitempty" later:"there is no hotplug yet"`
 
 	// Networks the interfaces connect to, matched by name.
 	// +optional

@@ -65,12 +65,12 @@ type Volume struct {
 	// +optional
 	Sysprep *SysprepSource `json:"sysprep,omitempty"`
 
-	// DownwardMetrics is refused: not supported yet: the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha.
+	// DownwardMetrics is refused: not supported yet: the node's metrics are not gathered yet.
 	// +optional
-	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty" later:"the metrics of the node that a guest would see are not gathered yet; KubeVirt has it as alpha"`
-	// MemoryDump is refused: not supported yet: a running guest's pod takes no volumes yet, and a dump is written to one: there is no hotplug.
+	DownwardMetrics *Unsupported `json:"downwardMetrics,omitempty" later:"the node's metrics are not gathered yet"`
+	// MemoryDump is refused: not supported yet: there is no hotplug, and a dump is written to such a volume.
 	// +optional
-	MemoryDump *Unsupported `json:"memoryDump,omitempty" later:"a running guest's pod takes no volumes yet, and a dump is written to one: there is no hotplug"`
+	MemoryDump *Unsupported `json:"memoryDump,omitempty" later:"there is no hotplug, and a dump is written to such a volume"`
 	// ContainerPath is never supported: a path of the launcher's container has nothing for a guest.
 	// +optional
 	ContainerPath *Never `json:"containerPath,omitempty" never:"in KubeVirt it is Alpha, and shares what a webhook has put into the launcher's container; share a configMap, secret, serviceAccount, downwardAPI or persistentVolumeClaim"`

@@ -13,6 +13,9 @@
 //
 // The rules of presets cost the API server 3.5 MiB. virt-api checks presets by the same rules in
 // Go (v1.ValidatePreset), and the rules of a VMI hold for what a preset has written into it.
+//
+// It adds what controller-gen cannot know: the refusal of a field that is not supported yet says why, as the field's
+// documentation does. One type stands for all such fields, and the rule's message is the type's.
 package main
 
 import (
@@ -21,6 +24,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -68,6 +73,7 @@ func shorten(crd []byte) ([]byte, error) {
 	if err := yaml.UnmarshalStrict(crd, &object); err != nil {
 		return nil, err
 	}
+	addReasons(object)
 	walk(object)
 	name, _ := object["metadata"].(map[string]any)["name"].(string)
 	if name == presets {
@@ -134,6 +140,35 @@ func withoutRules(value any) {
 	case []any:
 		for _, item := range value {
 			withoutRules(item)
+		}
+	}
+}
+
+// refusals matches the documentation of a refused field that says why.
+var refusals = regexp.MustCompile(`^\w+ (?:is|are) refused: ((?:not supported yet|never supported): .*)\.$`)
+
+// refusedTypes are the messages of the rules that refuse a field whatever it is (api/v1, Unsupported and Never).
+var refusedTypes = []string{"not supported yet", "never supported; kubectl explain says why"}
+
+// addReasons gives the rules that refuse a field the reason of its documentation.
+func addReasons(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		text, _ := value["description"].(string)
+		why := refusals.FindStringSubmatch(strings.Join(strings.Fields(text), " "))
+		rules, _ := value["x-kubernetes-validations"].([]any)
+		for _, rule := range rules {
+			rule, _ := rule.(map[string]any)
+			if message, _ := rule["message"].(string); why != nil && slices.Contains(refusedTypes, message) {
+				rule["message"] = why[1]
+			}
+		}
+		for _, item := range value {
+			addReasons(item)
+		}
+	case []any:
+		for _, item := range value {
+			addReasons(item)
 		}
 	}
 }

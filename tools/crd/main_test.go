@@ -122,3 +122,19 @@ func TestEachCRDIsSmall(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalSaysWhy: the rule of a refused field has the reason of the field's documentation, and another rule stays as it is.
+func TestRefusalSaysWhy(t *testing.T) {
+	const crd = "metadata: {name: x}\nschema:\n  properties:\n    later:\n      description: |-\n        Later is refused: not supported yet: there\n        is no hotplug.\n" +
+		"      x-kubernetes-validations: [{message: not supported yet, rule: \"false\"}, {message: another, rule: \"true\"}]\n" +
+		"    plain:\n      description: Plain.\n      x-kubernetes-validations: [{message: not supported yet, rule: \"false\"}]\n"
+	after, err := shorten([]byte(crd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"message: 'not supported yet: there is no hotplug'": 1, "message: another": 1, "message: not supported yet\n": 1} {
+		if got := strings.Count(string(after), text); got != want {
+			t.Errorf("%q stands there %d times, want %d:\n%s", text, got, want, after)
+		}
+	}
+}
