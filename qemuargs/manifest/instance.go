@@ -40,11 +40,13 @@ type Instance struct {
 func (s Set) Instances() ([]Instance, error) {
 	var found []Instance
 	var problems []error
+	// What VMs name is looked up among the rest: with the VMs, many of them would take the square of their number.
+	rest := s.rest()
 	for _, d := range s {
 		if d.unread != nil {
 			continue // Warnings tells
 		}
-		i, err := s.instance(d)
+		i, err := rest.instance(d)
 		switch {
 		case err != nil:
 			problems = append(problems, err)
@@ -60,7 +62,12 @@ func (i Instance) Warnings() []string {
 	return v1.Warnings(&i.Spec, field.NewPath(i.spec))
 }
 
-// instance makes a document's VMI. The VMI is nil for other kinds.
+// rest returns the documents of which no VMIs are made.
+func (s Set) rest() Set {
+	return slices.DeleteFunc(slices.Clone(s), func(d Document) bool { return slices.Contains(kinds, d.Kind) })
+}
+
+// instance makes a document's VMI, and looks up in the set what the document names. The VMI is nil for other kinds.
 func (s Set) instance(d Document) (Instance, error) {
 	i := Instance{Document: d, spec: "spec.template.spec"}
 	var err error

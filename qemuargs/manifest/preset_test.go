@@ -79,3 +79,14 @@ func TestPresetErrorsNameTheDocument(t *testing.T) {
 		}
 	}
 }
+
+// TestVMsAreNotLookedUpAmongVMs: what VMs name is looked up among the other documents. Among all, the time would grow with the square of the VMs.
+func TestVMsAreNotLookedUpAmongVMs(t *testing.T) {
+	set, err := Read("x.yaml", strings.NewReader(presetCPU+selected["VM"]+"---\n"+strings.ReplaceAll(selected["VM"], "name: a", "name: b")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest := set.rest(); len(set) != 3 || len(rest) != 1 || rest[0].Kind != "VirtualMachineInstancePreset" {
+		t.Errorf("of %d documents %d are looked at: %v", len(set), len(rest), rest)
+	}
+}
