@@ -117,7 +117,7 @@ func (m *machine) untilEnd() error {
 			return fmt.Errorf("run the vCPU: %w", err)
 		}
 		if reason := binary.LittleEndian.Uint32(m.run[exitReasonOffset:]); reason != exitAtEnd {
-			return fmt.Errorf("the vCPU stopped with KVM's exit reason %d instead of at the payload's end", reason)
+			return fmt.Errorf("the vCPU stopped with KVM's exit reason %d instead of at the test guest's end", reason)
 		}
 		return nil
 	}

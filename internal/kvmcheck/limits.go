@@ -42,11 +42,11 @@ type usage struct {
 func (l Limits) exceeded(u usage, since time.Duration) (Result, bool) {
 	switch {
 	case u.ran > l.CPU:
-		return Result{Broken, fmt.Sprintf("the payload did not end within %v of CPU time, and was killed", l.CPU)}, true
+		return Result{Broken, fmt.Sprintf("a small test guest did not end within %v of CPU time, and was killed", l.CPU)}, true
 	case u.known && since-u.ran-u.waited > l.Asleep:
-		return Result{Broken, fmt.Sprintf("the payload did not end, slept for %v, and was killed", l.Asleep)}, true
+		return Result{Broken, fmt.Sprintf("a small test guest did not end, slept for %v, and was killed", l.Asleep)}, true
 	case since > l.Wall:
-		return Result{Unknown, fmt.Sprintf("the payload got %v of CPU time within %v", u.ran.Round(time.Millisecond), l.Wall)}, true
+		return Result{Unknown, fmt.Sprintf("a small test guest got %v of CPU time within %v", u.ran.Round(time.Millisecond), l.Wall)}, true
 	}
 	return Result{}, false
 }
