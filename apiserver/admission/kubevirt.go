@@ -10,17 +10,18 @@ import (
 
 func validateKubeVirt(kv, old *v1.KubeVirt, facts Facts) field.ErrorList {
 	errs := v1.ValidateKubeVirt(kv)
-	if hasOperatorFinalizer(kv) && !hasOperatorFinalizer(old) {
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"),
-			v1.KubeVirtOperatorFinalizer+" says that KubeVirt's operator runs here, and virt-controller then stays idle: leave it out"))
-	}
 	if old == nil {
+		if hasOperatorFinalizer(kv) { // of an object that was read from another cluster: an operator gives it to one that is there
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), operatorFinalizerSays))
+		}
 		errs = append(errs, v1.ValidateOnlyKubeVirt(kv, facts.KubeVirts)...)
 	}
 	return errs
 }
 
+const operatorFinalizerSays = v1.KubeVirtOperatorFinalizer + " says that KubeVirt's operator runs here, and virt-controller then stays idle: leave it out"
+
 // hasOperatorFinalizer reports whether a KubeVirt has the finalizer of KubeVirt's operator, as one that was read from KubeVirt's cluster has.
 func hasOperatorFinalizer(kv *v1.KubeVirt) bool {
-	return kv != nil && slices.Contains(kv.Finalizers, v1.KubeVirtOperatorFinalizer)
+	return slices.Contains(kv.Finalizers, v1.KubeVirtOperatorFinalizer)
 }

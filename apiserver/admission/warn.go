@@ -31,7 +31,13 @@ func warnPool(pool *v1beta1.VirtualMachinePool, facts Facts) []string {
 
 func warnPreset(*v1.VirtualMachineInstancePreset, Facts) []string { return nil }
 
-func warnKubeVirt(kv *v1.KubeVirt, _ Facts) []string { return v1.KubeVirtWarnings(&kv.Spec) }
+func warnKubeVirt(kv *v1.KubeVirt, _ Facts) []string {
+	warnings := v1.KubeVirtWarnings(&kv.Spec)
+	if hasOperatorFinalizer(kv) {
+		warnings = append(warnings, "metadata.finalizers: "+operatorFinalizerSays)
+	}
+	return warnings
+}
 
 // warnTemplate says besides what no VirtualMachineInstance of the template may have as the cluster is configured now. A VirtualMachineInstance is refused then; a
 // template is taken, for the configuration may change before its first start.
