@@ -39,7 +39,7 @@ type Disk struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	BootOrder *uint32 `json:"bootOrder,omitempty"`
-	// Serial number that the guest sees: 256 letters, digits and _ . + - at most; 36 on scsi.
+	// Serial number that the guest sees: 256 letters, digits and _ . + - at most; 36 on scsi, 20 on usb.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.+-]*$`
@@ -139,9 +139,14 @@ func (d *Disk) Target() (bus DiskBus, readOnly bool) {
 	return "", false
 }
 
-// maxSCSISerial is the longest serial number that QEMU takes for a SCSI disk. QEMU's disk on a USB bus is a SCSI disk behind a bridge
-// (hw/scsi/scsi-disk.c, hw/usb/dev-storage-classic.c).
-const maxSCSISerial = 36
+// maxSCSISerial is the longest serial number that QEMU takes for a SCSI disk, and maxUSBSerial for one on a USB bus. QEMU's disk there is a
+// SCSI disk behind a bridge, whose device_id is the serial number (hw/scsi/scsi-disk.c, hw/usb/dev-storage-classic.c).
+const maxSCSISerial, maxUSBSerial = 36, 20
+
+// maxSerial returns the longest serial number of a disk on a bus, or 0 where the schema's bound is all.
+func maxSerial(bus DiskBus) int {
+	return map[DiskBus]int{DiskBusSCSI: maxSCSISerial, DiskBusUSB: maxUSBSerial}[bus]
+}
 
 func defaultDisks(spec *VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
@@ -190,8 +195,8 @@ func validateDisks(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 		if !serialNumber.MatchString(d.Serial) {
 			errs = append(errs, field.Invalid(p.Child("serial"), d.Serial, serialRule))
 		}
-		if bus, _ := d.Target(); (bus == DiskBusSCSI || bus == DiskBusUSB) && len(d.Serial) > maxSCSISerial {
-			errs = append(errs, field.TooLong(p.Child("serial"), "", maxSCSISerial))
+		if bus, _ := d.Target(); maxSerial(bus) > 0 && len(d.Serial) > maxSerial(bus) {
+			errs = append(errs, field.TooLong(p.Child("serial"), "", maxSerial(bus)))
 		}
 		errs = append(errs, validateDiskTarget(&d, p)...)
 		errs = append(errs, validateDiskTuning(&d, p)...)

@@ -47,7 +47,7 @@ func TestEachPlatformSwitchBoots(t *testing.T) {
 			t.Parallel()
 			s := newStarted(t, string(text), "--image", "registry.example/root:v1="+image).begin()
 			s.out.Expect("tiny# ")
-			s.press("modprobe -qa xhci_pci usb_storage ahci; for i in $(seq 100); do ls /sys/block | grep -q '[sv]da' && break; usleep 100000; done; echo DISKS $(ls /sys/block | grep -c '[sv]da') CARDS $(ls /sys/class/net | grep -vc lo) END\n")
+			s.press("modprobe -qa xhci_pci usb_storage ahci; for i in $(seq 100); do ls /sys/block | grep -q '[sv]da' && break; usleep 100000; done; echo DISKS $(ls /sys/block | grep -c '[sv]da') CARDS $(ls /sys/class/net | grep -vc lo) E''ND\n") // the echo of the keys is no answer
 			s.out.Expect(" END\r\n")
 			cards := len(vmi.Spec.Domain.Devices.Interfaces)
 			if cards == 0 && !(vmi.Spec.Domain.Devices.AutoattachPodInterface != nil && !*vmi.Spec.Domain.Devices.AutoattachPodInterface) {

@@ -223,7 +223,7 @@ var beyondSchema = map[string]struct {
 	"request-no-limit":  {`domain: {resources: {requests: {example.com/fpga: "1"}}}`, []string{"spec.domain.resources.limits[example.com/fpga]"}},
 	"limit-below-guest": {`domain: {resources: {limits: {memory: 64Mi}}}`, []string{"spec.domain.resources.limits[memory]"}},
 	"rhel-unknown":      {`domain: {machine: {type: pc-q35-rhel9.9.9}}`, []string{"spec.domain.machine.type"}},
-	"usb-serial":        {`domain: {devices: {disks: [{name: root, serial: "0123456789012345678901234567890123456", disk: {bus: usb}}]}}`, []string{"spec.domain.devices.disks[0].serial"}},
+	"usb-serial":        {`domain: {devices: {disks: [{name: root, serial: "012345678901234567890", disk: {bus: usb}}]}}`, []string{"spec.domain.devices.disks[0].serial"}},
 	"request-too-much":  {`domain: {resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}`, []string{"spec.domain.resources.requests[memory]"}},
 	"vcpus-134217728":   {`domain: {cpu: {cores: 512, sockets: 512, threads: 512}}`, []string{"spec.domain.cpu"}},
 	"bad-base64":        {`volumes: [{name: root, cloudInitNoCloud: {userDataBase64: "%%%"}}]`, []string{"spec.volumes[0].cloudInitNoCloud.userDataBase64"}},
