@@ -25,7 +25,7 @@ var cpuModels = map[string]int{
 	"Westmere": 2, "Westmere-IBRS": 0, "YongFeng": 3,
 }
 
-// CPUModels are the names of all models for amd64 that any QEMU from 7.2 to 11.1 has, in the order of the alphabet.
+// CPUModels returns the names of all models for amd64 that any QEMU from 7.2 to 11.1 has, in the order of the alphabet.
 func CPUModels() []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(cpuModels)) {
@@ -37,7 +37,7 @@ func CPUModels() []string {
 	return out
 }
 
-// KnownCPUModel says whether any QEMU from 7.2 to 11.1 has a CPU model.
+// KnownCPUModel reports whether any QEMU from 7.2 to 11.1 has a CPU model.
 func KnownCPUModel(model string) bool {
 	if _, ok := cpuModels[model]; ok {
 		return true

@@ -50,7 +50,7 @@ func ConsumerPodName(name string, uid types.UID) string {
 	return derivedName(consumerPrefix, name, uid, FirstPod, maxPodName)
 }
 
-// derivedName is a name of at most so many characters, for what an owner has in a role.
+// derivedName returns a name of at most so many characters, for what an owner has in a role.
 func derivedName(prefix, name string, uid, role types.UID, most int) string {
 	of := string(uid)
 	if role != FirstPod {

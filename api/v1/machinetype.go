@@ -102,7 +102,7 @@ func validateRHELMachine(name string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, name, fmt.Sprintf("no QEMU is known that this type of RHEL's was made from; use q35, or a type of the releases %s", strings.Join(known, ", ")))}
 }
 
-// warnMachineType says which machine type a guest has that asks for one that QEMU does not have.
+// warnMachineType returns a warning where QEMU does not have a guest's machine type. The warning names the type that the guest gets.
 func warnMachineType(m *Machine, path *field.Path) []string {
 	if m == nil || UpstreamMachineType(m.Type) == m.Type {
 		return nil
@@ -110,7 +110,7 @@ func warnMachineType(m *Machine, path *field.Path) []string {
 	return []string{fmt.Sprintf("%s: %s runs as %s", path, m.Type, UpstreamMachineType(m.Type))}
 }
 
-// permitsMachine says whether a pattern matches a machine type, or q35 or virt: a VM keeps the version
+// permitsMachine reports whether a pattern matches a machine type, or q35 or virt: a VM keeps the version
 // that its first start took. A pattern that matches one of RHEL's types permits each q35: here these are q35. Without patterns every type is permitted.
 func permitsMachine(patterns []string, machine string) bool {
 	architecture := architectureOf(&Machine{Type: machine})

@@ -129,7 +129,7 @@ func TestMigrationConfigurationDefaults(t *testing.T) {
 	if got := set.Completion(0); got != 10*time.Second {
 		t.Errorf("nothing takes %s", got)
 	}
-	// What a launcher refuses is never asked for, whatever is to be copied and whatever is configured.
+	// virt-handler never asks a launcher for limits that the launcher refuses.
 	set.CompletionTimeoutPerGiB, set.ProgressTimeout = ptr.To[int64](math.MaxInt64), ptr.To[int64](math.MaxInt64)
 	for bytes, want := range map[int64]time.Duration{1: 24 * time.Hour, 20 << 40: MaxMigrationTime, math.MaxInt64: MaxMigrationTime, math.MinInt64: 24 * time.Hour} {
 		if got := set.Completion(bytes); got != want {

@@ -73,7 +73,7 @@ const notByPreset = "a preset cannot set it; set it in the VirtualMachineInstanc
 // +kubebuilder:validation:XValidation:rule="false",message="a preset cannot set it; set it in the VirtualMachineInstance"
 type NotByPreset struct{}
 
-// UnmarshalJSON is that of Unsupported.
+// UnmarshalJSON takes anything, as Unsupported's does.
 func (*NotByPreset) UnmarshalJSON([]byte) error { return nil }
 
 // NotByPresetList is a list that a preset cannot set.

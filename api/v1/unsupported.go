@@ -48,14 +48,14 @@ type UnsupportedList []UnsupportedItem
 // +kubebuilder:pruning:PreserveUnknownFields
 type UnsupportedItem struct{}
 
-// UnmarshalJSON takes anything, as the schema does: the field is refused as a whole, and a strict decoder
+// UnmarshalJSON takes anything, as the schema does. The field is refused as a whole, and a strict decoder
 // must not call its parts unknown.
 func (*Unsupported) UnmarshalJSON([]byte) error { return nil }
 
-// UnmarshalJSON is that of Unsupported.
+// UnmarshalJSON takes anything, as Unsupported's does.
 func (*Never) UnmarshalJSON([]byte) error { return nil }
 
-// UnmarshalJSON is that of Unsupported.
+// UnmarshalJSON takes anything, as Unsupported's does.
 func (*UnsupportedItem) UnmarshalJSON([]byte) error { return nil }
 
 // UnsupportedString is a text of KubeVirt that may only be empty.

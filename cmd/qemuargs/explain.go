@@ -22,7 +22,7 @@ With a field, explain prints the arguments and properties that the field makes. 
 for spec.template.spec.domain.devices.disks. An entry of a list is named by its number, disks[0], or by its name, disks[root].
 
 An argument is a file or a folder if it has a slash, as in sizes/, or ends in .yaml, .yml or .json; - is standard input. Another argument
-is a field. What follows -f is a file or a folder, whatever its name.`,
+is a field. The value of -f is always a file or a folder.`,
 		Example: `  qemuargs explain vm.yaml
   qemuargs explain vm.yaml devices.disks
   qemuargs explain vm.yaml instancetypes/ --host kvm-7.2 cpu.cores machine.type`,

@@ -14,7 +14,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// What only KubeVirt's operator leaves on a cluster. A Deployment named virt-operator, or a KubeVirt that a user applied, is no sign of KubeVirt.
+// Only KubeVirt's operator leaves this label on a cluster, and v1.KubeVirtOperatorFinalizer. A Deployment named virt-operator, or a KubeVirt that a user applied, is no sign of KubeVirt.
 const (
 	operatorLabel = "app.kubernetes.io/managed-by"
 	operatorName  = "virt-operator"
