@@ -125,7 +125,7 @@ empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
-TWO_NODES := TestVMOfADeadNodeRunsElsewhere TestVMOfACutOffNodeRunsElsewhere TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk \
+TWO_NODES := TestVMOfADeadNodeRunsElsewhere TestVMOfACutOffNodeRunsElsewhere TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk TestGuestWithTerabytesOfEmptyDisksMoves \
 	TestMigrationClaims TestMigrationConfigVolumes TestMigrationLinkState TestMigrationNetwork TestMigrationPasst TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMovesGuests TestVolumeUpdate TestWorkloadUpdate TestMigrationFilesystems
 # What needs clusters with IPv6.
 FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack

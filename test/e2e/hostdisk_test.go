@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -20,14 +21,14 @@ func onHostDisk(disk v1.HostDisk) func(*v1.VirtualMachineInstanceSpec) {
 }
 
 // TestHostDisk: files of the node are disks below the folder that is permitted,
-// and nowhere else; none changes its owner, and no link leads out.
+// and nowhere else; none changes its owner, and no link leads out. A file whose size no sector divides is a disk of as many whole sectors.
 func TestHostDisk(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	const folder = "/var/lib/e2e-hostdisks"
 	if _, err := onNode(`mkdir -p "$1"/team /var/lib/e2e-outside && chown 107:107 "$1"/team && cd "$1" &&
 		head -c 1048576 /dev/zero > root.img && chmod 600 root.img &&
-		head -c 1048576 /dev/zero > team/good.img && chown 107:107 team/good.img &&
+		head -c 1048576 /dev/zero > team/good.img && head -c 10000001 /dev/zero > team/odd.img && chown 107:107 team/good.img team/odd.img &&
 		cp -p team/good.img /var/lib/e2e-outside/ && ln -s /var/lib/e2e-outside out && ln -s ../root.img team/link.img`, folder); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func TestHostDisk(t *testing.T) {
 	if err := configure(`{"folders":["` + folder + `"]}`); err != nil {
 		t.Fatal(err)
 	}
-	const look = `cd "$1" && find . /var/lib/e2e-outside -printf '%p %y %m %U:%G %s %l\n' | sort | grep -v new.img`
+	const look = `cd "$1" && find . /var/lib/e2e-outside -printf '%p %y %m %U:%G %s %l\n' | sort | grep -v 'new.img\|odd.img'`
 	before, err := onNode(look, folder)
 	if err != nil {
 		t.Fatal(err)
@@ -95,10 +96,18 @@ func TestHostDisk(t *testing.T) {
 	out.awaitCondition(v1.ConditionSynchronized, "CreateContainerConfigError", "subPath")
 	out.delete()
 
-	v := create(t, ns, tiny("new", bootsKernel, offline, onHostDisk(v1.HostDisk{Path: folder + "/team/new.img", Type: v1.HostDiskExistsOrCreate, Capacity: ptr.To(resource.MustParse("10Mi"))})))
+	v := create(t, ns, tiny("new", bootsKernel, offline, onHostDisk(v1.HostDisk{Path: folder + "/team/new.img", Type: v1.HostDiskExistsOrCreate, Capacity: ptr.To(resource.MustParse("10Mi"))}),
+		func(s *v1.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks = append(s.Domain.Devices.Disks, v1.Disk{Name: "odd", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}})
+			s.Volumes = append(s.Volumes, v1.Volume{Name: "odd", HostDisk: &v1.HostDisk{Path: folder + "/team/odd.img", Type: v1.HostDiskExists}})
+		}))
 	v.await(v1.Running)
 	if got := v.in(v.shell(), "blockdev --getsize64 /dev/vdb && echo hello | dd of=/dev/vdb conv=sync,fsync 2>/dev/null"); got != "10485760" {
 		t.Errorf("the guest's disk has %s bytes", got)
+	}
+	const sectors = 10000001/512 + 1 // QEMU fills the last with zeros
+	if got := v.in(v.shell(), "blockdev --getsz /dev/vdc; echo hello | dd of=/dev/vdc conv=sync,fsync 2>/dev/null; dd if=/dev/vdc bs=512 skip=19530 2>/dev/null | wc -c"); got != fmt.Sprintf("%d\n%d", sectors, (sectors-19530)*512) {
+		t.Errorf("the guest's disk of an odd size has %q sectors and bytes in the last", got)
 	}
 	v.delete()
 	if got, err := onNode(`head -c 5 "$1"/team/new.img; stat --format=' %a %u:%g' "$1"/team/new.img`, folder); err != nil || strings.TrimSpace(got) != "hello 660 107:107" {

@@ -62,15 +62,16 @@ func withTemplates(t *testing.T, namespace, name string, templates map[string]st
 }
 
 // importedDisks: without CDI, Kubeqemu fills the disks of a VM's templates itself: an image of a web
-// server, the same image of a registry, and a blank disk. The percentage is seen on the way, and never
-// falls.
+// server, the same image of a registry and of servers behind a balancer, a raw disk that is compressed in two members, and a blank disk. The
+// percentage is seen on the way, and never falls.
 func importedDisks(t *testing.T) {
 	ns := namespace(t)
 	provision(t, ns)
-	url := serve(t, ns, "web", 512<<10)
+	url, fast := serve(t, ns, "web", 512<<10), serve(t, ns, "fast", 0)
 	apply(t, ns, namespacePolicies) // the importers' pods, and those that bind claims, get the limits that they lack
 	m := withTemplates(t, ns, "imported", map[string]string{"root": `{"http":{"url":"` + url + `/disk/tiny.qcow2"}}`, "data": `{"blank":{}}`,
-		"copy": `{"registry":{"url":"docker://` + tinyImage + `"}}`}, "root", "data", "copy")
+		"copy": `{"registry":{"url":"docker://` + tinyImage + `"}}`, "balanced": `{"http":{"url":"` + fast + `/balanced/disk/tiny.qcow2"}}`,
+		"packed": `{"http":{"url":"` + fast + `/digits.gz"}}`}, "root", "data", "copy", "balanced", "packed")
 	seen := m.followPercentage("imported-root")
 	if len(seen) < 2 {
 		t.Errorf("the percentages %v were seen on the way, want at least two", seen)
@@ -79,10 +80,13 @@ func importedDisks(t *testing.T) {
 	if got := m.in(m.shell(), "blockdev --getsize64 /dev/vdb"); got != fmt.Sprint(256<<20) {
 		t.Errorf("the guest's blank disk has %s bytes", got)
 	}
-	if got := m.in(m.shell(), "for disk in vda vdc; do head -c 512 /dev/$disk | md5sum; done | uniq | wc -l"); got != "1" {
-		t.Errorf("the disks of the web server and of the registry have %s boot sectors", got)
+	if got := m.in(m.shell(), "for disk in vda vdc vdd; do head -c 512 /dev/$disk | md5sum; done | uniq | wc -l"); got != "1" {
+		t.Errorf("the disks of the web servers and of the registry have %s boot sectors", got)
 	}
-	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "--timeout=600s", "datavolume/imported-root", "datavolume/imported-data", "datavolume/imported-copy")
+	if got, want := m.in(m.shell(), "head -c 1048576 /dev/vde | md5sum"), sum(strings.Repeat("0", 512<<10)+strings.Repeat("1", 512<<10)); got != want+"  -" {
+		t.Errorf("the disk that was compressed has the sum %s, want %s", got, want)
+	}
+	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "--timeout=600s", "datavolume/imported-root", "datavolume/imported-data", "datavolume/imported-copy", "datavolume/imported-balanced", "datavolume/imported-packed")
 	if shown := kubectl(t, "-n", ns, "get", "dv", "imported-root"); !strings.Contains(shown, "Succeeded") || !strings.Contains(shown, "100.0%") {
 		t.Errorf("kubectl shows\n%s", shown)
 	}

@@ -112,3 +112,18 @@ func TestMigrationLargeDisk(t *testing.T) {
 		t.Error("the guest was restarted")
 	}
 }
+
+// TestGuestWithTerabytesOfEmptyDisksMoves: the longest that a migration may take does not grow beyond what a launcher accepts, and of an empty disk what the
+// guest wrote is copied alone.
+func TestGuestWithTerabytesOfEmptyDisksMoves(t *testing.T) {
+	newSecondNode(t)
+	ns := namespace(t)
+	m := createVM(t, ns, "terabytes", v1.RunStrategyAlways, bootsKernel, offline, emptyDisk("data", "20Ti"), emptyDisk("more", "20Ti"))
+	uid := m.runs("")
+	m.in(m.shell(), "echo moved | dd of=/dev/vdb bs=512 seek=40000000000 conv=sync,fsync 2>/dev/null")
+	s := m.migrate("move", nil).ends(v1.MigrationSucceeded)
+	t.Logf("%d MiB were sent", s.SourceState.Progress.TransferredBytes>>20)
+	if got := m.in(m.shell(), "dd if=/dev/vdb bs=512 skip=40000000000 count=1 2>/dev/null | head -n 1"); got != "moved" || m.uid() != uid {
+		t.Errorf("after the move the disk has %q", got)
+	}
+}

@@ -82,9 +82,19 @@ func (c *talk) over() error {
 	return <-c.ended
 }
 
+// cards are names and MAC addresses of a VMI's cards, as its status has them.
+func (v vmi) cards() string {
+	v.t.Helper()
+	var of []string
+	for _, i := range v.get().Status.Interfaces {
+		of = append(of, i.Name+" "+i.MAC)
+	}
+	return strings.Join(of, ", ")
+}
+
 // TestMigrationNetwork: a guest that counts, and writes each number with fsync, goes back and forth
 // between two nodes that are on one LAN. Connections over the LAN stay, both those to the guest and
-// those of the guest's.
+// those of the guest's. So do the cards in the VMI's status.
 func TestMigrationNetwork(t *testing.T) {
 	newSecondNode(t)
 	ns := namespace(t)
@@ -96,7 +106,7 @@ func TestMigrationNetwork(t *testing.T) {
 	m.runs("")
 	kubectl(t, "uncordon", secondName)
 	leased, shared := l.awaitLease(m.vmi, "lan"), l.awaitLease(m.vmi, "shared")
-	uid, shell := m.uid(), m.shell()
+	uid, shell, cards := m.uid(), m.shell(), m.cards()
 	must := func(command string) string {
 		t.Helper()
 		out, status := shell.run(command)
@@ -122,6 +132,14 @@ func TestMigrationNetwork(t *testing.T) {
 		now := m.get()
 		if now.UID != uid || now.Status.NodeName != to || now.Status.Phase != v1.Running {
 			t.Fatalf("VMI %s is %s on %s", now.UID, now.Status.Phase, now.Status.NodeName)
+		}
+		if err := poll(func() error {
+			if got := m.cards(); got != cards {
+				return fmt.Errorf("after the move the VMI has the cards %s, and had %s before", got, cards)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
 		}
 		shell = m.shell()
 		told := int(seconds(t, must("cat /tmp/count")))
