@@ -3,6 +3,7 @@ package storageclass
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,4 +97,20 @@ func AccessMode(class *storagev1.StorageClass, mode corev1.PersistentVolumeMode)
 		return corev1.ReadWriteMany
 	}
 	return corev1.ReadWriteOnce
+}
+
+// Lacks returns what keeps a claim from getting a new volume, in words: its class does not exist, or it names none and no class is the default. It is
+// empty for a claim that is bound or has a volume's name, and for one that wants a volume without a class. A volume that names such a class can
+// still be bound to the claim.
+func Lacks(claim *corev1.PersistentVolumeClaim, classes []storagev1.StorageClass) string {
+	name := claim.Spec.StorageClassName
+	switch {
+	case claim.Status.Phase == corev1.ClaimBound, claim.Spec.VolumeName != "", name != nil && *name == "":
+		return ""
+	case name == nil && Default(classes, DefaultAnnotation) == nil:
+		return fmt.Sprintf("PVC %s names no StorageClass, and no StorageClass is the cluster's default", claim.Name)
+	case name != nil && !slices.ContainsFunc(classes, func(c storagev1.StorageClass) bool { return c.Name == *name }):
+		return fmt.Sprintf("PVC %s names the StorageClass %s, which does not exist", claim.Name, *name)
+	}
+	return ""
 }

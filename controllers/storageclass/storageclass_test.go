@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // TestDefaultOfVMsComesBeforeTheClusters: the default of VMs' disks comes before the cluster's, and of several the newest.
@@ -40,6 +41,31 @@ func TestOnlySharingDriversGetSeveralNodes(t *testing.T) {
 	} {
 		if got := AccessMode(&storagev1.StorageClass{Provisioner: driver}, corev1.PersistentVolumeFilesystem); got != want {
 			t.Errorf("%s: %s, want %s", driver, got, want)
+		}
+	}
+}
+
+// TestLacks: a claim lacks a class that does not exist, or a default if it names none, until it has a volume.
+func TestLacks(t *testing.T) {
+	there := storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "there"}}
+	standard := storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "standard", Annotations: map[string]string{DefaultAnnotation: "true"}}}
+	for name, c := range map[string]struct {
+		spec    corev1.PersistentVolumeClaimSpec
+		phase   corev1.PersistentVolumeClaimPhase
+		classes []storagev1.StorageClass
+		want    string
+	}{
+		"there":      {corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("there")}, corev1.ClaimPending, []storagev1.StorageClass{there}, ""},
+		"missing":    {corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("none")}, corev1.ClaimPending, []storagev1.StorageClass{there, standard}, "PVC disk names the StorageClass none, which does not exist"},
+		"bound":      {corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("none")}, corev1.ClaimBound, nil, ""},
+		"volume":     {corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("none"), VolumeName: "pv"}, corev1.ClaimPending, nil, ""},
+		"no class":   {corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("")}, corev1.ClaimPending, nil, ""},
+		"default":    {corev1.PersistentVolumeClaimSpec{}, corev1.ClaimPending, []storagev1.StorageClass{there, standard}, ""},
+		"no default": {corev1.PersistentVolumeClaimSpec{}, "", []storagev1.StorageClass{there}, "PVC disk names no StorageClass, and no StorageClass is the cluster's default"},
+	} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Spec: c.spec, Status: corev1.PersistentVolumeClaimStatus{Phase: c.phase}}
+		if got := Lacks(claim, c.classes); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

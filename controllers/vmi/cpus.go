@@ -310,11 +310,19 @@ func chooseTSC(nodes []map[string]string, least int64) (best int64) {
 	return best
 }
 
-// explainScheduling adds to the scheduler's complaint which of the guest's wishes no node can fulfil: the scheduler names no label.
+// explainScheduling adds to the scheduler's complaint which of the guest's wishes no node can fulfil, and which StorageClass a claim lacks: the
+// scheduler names neither.
 func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	c := vmi.Status.Condition(v1.ConditionPodScheduled)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1.ReasonUnschedulable {
 		return nil
+	}
+	lacks, err := r.lackingClasses(ctx, vmi)
+	if err != nil {
+		return err
+	}
+	if lacks != "" {
+		c.Message += "; " + lacks
 	}
 	config, err := r.podConfig(ctx)
 	if err != nil {

@@ -3,8 +3,10 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 )
 
 // claimIndex indexes VMIs by the names of the PersistentVolumeClaims they use.
@@ -63,8 +66,39 @@ func TrimClaim(object any) (any, error) {
 			Resources: corev1.VolumeResourceRequirements{Requests: v1.OnlyStorage(claim.Spec.Resources.Requests)}},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: claim.Status.Phase, Capacity: v1.OnlyStorage(claim.Status.Capacity)},
 	}
+	if claim.Status.Phase != corev1.ClaimBound {
+		trimmed.Spec.StorageClassName, trimmed.Spec.VolumeName = claim.Spec.StorageClassName, claim.Spec.VolumeName
+	}
 	trimState(claim, trimmed)
 	return trimmed, nil
+}
+
+// lackingClasses returns why claims of the VMI get no volumes, in words, and empty if their classes are there. It asks for classes if a claim
+// is not bound.
+func (r *Reconciler) lackingClasses(ctx context.Context, vmi *v1.VirtualMachineInstance) (string, error) {
+	var classes *storagev1.StorageClassList
+	var lacks []string
+	for _, name := range indexByClaim(vmi) {
+		claim := &corev1.PersistentVolumeClaim{}
+		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim); apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return "", fmt.Errorf("get PersistentVolumeClaim %s: %w", name, err)
+		}
+		if claim.Status.Phase == corev1.ClaimBound {
+			continue
+		}
+		if classes == nil {
+			classes = &storagev1.StorageClassList{}
+			if err := r.Live.List(ctx, classes); err != nil {
+				return "", fmt.Errorf("list StorageClasses: %w", err)
+			}
+		}
+		if why := storageclass.Lacks(claim, classes.Items); why != "" && len(lacks) < maxUnmet {
+			lacks = append(lacks, why)
+		}
+	}
+	return strings.Join(lacks, "; "), nil
 }
 
 // observeVolumes brings the status of the volumes up to date, and returns the name of the

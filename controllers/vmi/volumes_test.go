@@ -148,3 +148,30 @@ func TestLettersOfDeviceNames(t *testing.T) {
 		}
 	}
 }
+
+// TestComplaintNamesTheClassThatIsMissing: a VMI whose claim is not bound says that the claim's StorageClass does not exist.
+func TestComplaintNamesTheClassThatIsMissing(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: load(t, "testdata/minimal").Namespace, Name: "disk"},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("none"), VolumeMode: ptr.To(corev1.PersistentVolumeBlock)}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}
+	for phase, want := range map[corev1.PersistentVolumeClaimPhase]string{
+		corev1.ClaimPending: "no volume; PVC disk names the StorageClass none, which does not exist; there is no other node",
+		corev1.ClaimBound:   "no volume; there is no other node",
+	} {
+		trimmed, err := TrimClaim(claim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := trimmed.(*corev1.PersistentVolumeClaim).DeepCopy()
+		held.Status.Phase, held.ResourceVersion = phase, ""
+		c := newCluster(t, "", interceptor.Funcs{}, held)
+		vmi := c.get()
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "disk", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}})
+		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled, Status: metav1.ConditionFalse, Reason: v1.ReasonUnschedulable, Message: "no volume"}, c.now())
+		if err := c.explainScheduling(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		if got := vmi.Status.Condition(v1.ConditionPodScheduled).Message; got != want {
+			t.Errorf("%s: %q, want %q", phase, got, want)
+		}
+	}
+}
