@@ -67,7 +67,7 @@ func (b *balanced) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, filepath.Base(r.URL.Path), time.Unix(1_700_000_000+server, 0), f)
 }
 
-// digits is a raw disk that is compressed in two members.
+// digits writes a raw disk that is compressed in two members.
 func digits(w http.ResponseWriter, r *http.Request) {
 	var packed bytes.Buffer
 	for _, digit := range []string{"0", "1"} {
