@@ -1,6 +1,7 @@
 package netsetup
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -66,27 +67,28 @@ func TestManagedGuest(t *testing.T) {
 	if mine == "" {
 		t.Fatal("the guest has no link-local address")
 	}
-	comes("icmpv6 type nd-neighbor-advert", func() { p.sendICMP("fd00:88::5", "ff02::1", neighbour("fd00:88::5")) })
-	comes("icmpv6 type nd-neighbor-solicit ip6 saddr ::", func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fd00:88::5")) })
+	comes("icmpv6 type nd-neighbor-advert "+about("fd00:88::5"), func() { p.sendICMP("fd00:88::5", "ff02::1", neighbour("fd00:88::5")) })
+	comes("icmpv6 type nd-neighbor-solicit ip6 saddr :: "+about("fd00:88::5"), func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fd00:88::5")) })
 	comes("icmpv6 type nd-neighbor-solicit ip6 saddr ::", func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fe80::1:2")) })
 	comes("arp saddr ip 0.0.0.0", func() { p.sendARPFor(p.guestMAC, "0.0.0.0", own) })
 	// A first fragment, of which the rest may say anything, and a fragment behind another extension header.
 	fragment := append([]byte{unix.IPPROTO_ICMPV6, 0, 0, 1, 0, 0, 0, 9}, solicitation("fd00:88::6")...)
 	behind := append([]byte{unix.IPPROTO_FRAGMENT, 0, 1, 4, 0, 0, 0, 0}, fragment...)
-	comes("exthdr frag exists", func() { p.sendIPv6("fd00:88::5", unix.IPPROTO_FRAGMENT, fragment) })
+	comes("ip6 nexthdr 44", func() { p.sendIPv6("fd00:88::5", unix.IPPROTO_FRAGMENT, fragment) })
+	// Each match names the frame that is sent: the guest's kernel sends reports of groups and answers of its own meanwhile.
 	for name, attempt := range map[string]struct {
 		match string
 		send  func()
 	}{
 		"router advertisement":         {"icmpv6 type nd-router-advert", func() { p.sendICMP(mine, "ff02::1", router) }},
-		"another's advertisement":      {"icmpv6 type nd-neighbor-advert", func() { p.sendICMP(mine, "ff02::1", neighbour("fd00:88::6")) }},
+		"another's advertisement":      {"icmpv6 type nd-neighbor-advert " + about("fd00:88::6"), func() { p.sendICMP(mine, "ff02::1", neighbour("fd00:88::6")) }},
 		"another IPv6 address":         {"ip6 saddr fd00:88::77", func() { p.sendICMP("fd00:88::77", "ff02::1", neighbour("fd00:88::5")) }},
 		"ARP of another address":       {"arp saddr ip 10.88.0.77", func() { p.sendARP(p.guestMAC, "10.88.0.77") }},
 		"ARP with another MAC":         {"arp saddr ether 52:54:00:00:00:99", func() { p.sendARP("52:54:00:00:00:99", own) }},
 		"an ARP probe for another":     {"arp saddr ip 0.0.0.0", func() { p.sendARPFor(p.guestMAC, "0.0.0.0", other) }},
-		"an IPv6 probe for another":    {"icmpv6 type nd-neighbor-solicit ip6 saddr ::", func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fd00:88::6")) }},
-		"a link-local fragment":        {"ip6 saddr " + mine, func() { p.sendIPv6(mine, unix.IPPROTO_FRAGMENT, fragment) }},
-		"one behind a header":          {"ip6 saddr " + mine, func() { p.sendIPv6(mine, unix.IPPROTO_DSTOPTS, behind) }},
+		"an IPv6 probe for another":    {"icmpv6 type nd-neighbor-solicit ip6 saddr :: " + about("fd00:88::6"), func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fd00:88::6")) }},
+		"a link-local fragment":        {"ip6 saddr " + mine + " ip6 nexthdr 44", func() { p.sendIPv6(mine, unix.IPPROTO_FRAGMENT, fragment) }},
+		"one behind a header":          {"ip6 saddr " + mine + " ip6 nexthdr 60", func() { p.sendIPv6(mine, unix.IPPROTO_DSTOPTS, behind) }},
 		"a VLAN tag":                   {"ether type 8021q", func() { p.sendARP(p.guestMAC, own, 0x81, 0, 0, 5) }},
 		"an answer of a DHCP server":   {"udp dport 68", func() { p.try("sh", "-c", "echo x | busybox nc -u -w 1 "+other+" 68") }},
 		"an answer of a DHCPv6 server": {"udp dport 546", func() { p.try("sh", "-c", "echo x | busybox nc -u -w 1 fd00:88::6 546") }},
@@ -110,6 +112,11 @@ func (p *pod) sendIPv6(from string, next byte, payload []byte) {
 	frame := append([]byte{0x33, 0x33, 0, 0, 0, 1}, parseMAC(p.t, p.guestMAC)...)
 	frame = append(frame, 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(payload)), next, 255)
 	p.sendFrame(append(append(append(frame, source[:]...), all[:]...), payload...))
+}
+
+// about returns the match of a neighbour's message about an address, which has the address behind its first eight bytes.
+func about(target string) string {
+	return fmt.Sprintf("@th,64,128 0x%x", netip.MustParseAddr(target).As16())
 }
 
 // solicitation asks who has an address.

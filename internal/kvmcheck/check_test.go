@@ -38,8 +38,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	case "starve":
-		starve()
-		fallthrough
+		starve("spin")
 	case "spin":
 		for i := 0; ; i++ {
 		}
@@ -126,14 +125,17 @@ func TestHangingChildIsKilled(t *testing.T) {
 	})
 }
 
-// starve makes this process one that runs where nobody else wants to, on a CPU
-// that somebody else wants.
-func starve() {
+// starve runs this program anew, with an argument, where nobody else wants to run, on a CPU that somebody else
+// wants. Policy and affinity are a thread's, and only those that a process has when it is run hold for all its
+// threads: the loop of a goroutine changes its thread.
+func starve(arg string) {
+	runtime.LockOSThread()
 	var one unix.CPUSet
 	one.Set(0)
 	for _, err := range []error{
 		unix.SchedSetaffinity(0, &one),
 		unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0),
+		unix.Exec("/proc/self/exe", []string{os.Args[0], arg}, os.Environ()),
 	} {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -111,9 +111,12 @@ func TestReadingHereAndThere(t *testing.T) {
 		})
 	}
 	readers.Wait()
-	if f.Seen() != int64(len(content)) || f.Received() != server.Sent.Load() {
-		t.Errorf("saw %d of %d bytes, received %d of %d", f.Seen(), len(content), f.Received(), server.Sent.Load())
-	}
+	testkit.Eventually(t, "the end of what is read ahead", func() error {
+		if f.Seen() != int64(len(content)) || f.Received() != server.Sent.Load() {
+			return fmt.Errorf("saw %d of %d bytes, received %d of %d", f.Seen(), len(content), f.Received(), server.Sent.Load())
+		}
+		return nil
+	})
 	if len(f.cache.blocks) > cachedBlocks {
 		t.Errorf("%d blocks are kept", len(f.cache.blocks))
 	}
