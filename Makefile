@@ -57,7 +57,9 @@ test: packages ## everything CI runs: lint, unit tests and end-to-end tests on a
 # $(call part,NAME) runs the command after it as a part of make test, which yields to the end-to-end tests.
 part = test/part.sh --yield $(1)
 # $(call gotest,NAME) is go test as a part of make test. The times of its packages and tests are kept.
-gotest = $(call part,$(1)) $(GOTESTSUM) --format pkgname --jsonfile $(TIMES)/$(1).json --
+gotest = $(call part,$(1)) $(GOTESTSUM) --format pkgname --jsonfile $(TIMES)/$(1).json -- $(LINK)
+# Nobody debugs these programs, and without DWARF the linker takes two thirds of the CPU time.
+LINK := -ldflags=-w
 GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text
 
 .PHONY: test-all
@@ -143,7 +145,7 @@ SLOW := TestBlockDeviceIsTheGuestsDisk TestGuestReachesAndIsReachedByUDP TestDea
 # What e2e-long runs for longer.
 LONGER := TestVMsDoNotNoticeAKilledHandler
 
-e2e_args = -race -vet=off -parallel 5 -timeout 60m -skip '$(call any,$(SLOW) $(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS) $(ARM64) $(PASST))' ./test/e2e
+e2e_args = $(LINK) -race -vet=off -parallel 5 -timeout 60m -skip '$(call any,$(SLOW) $(WAITS_AND_FLOODS) $(OUTAGES) $(TWO_NODES) $(FAMILIES) $(FIRMWARE) $(OWN_CPUS) $(ARM64) $(PASST))' ./test/e2e
 
 .PHONY: e2e
 e2e: packages cluster images ## end-to-end tests on a cluster of their own
