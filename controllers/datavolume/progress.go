@@ -163,9 +163,15 @@ func Of(name string, volume *unstructured.Unstructured) Progress {
 	return Progress{Message: message}
 }
 
-// waiting is what a copy waits for, in words, or empty.
+// ReasonNoClass of the condition Bound says that the claim's StorageClass does not exist, or that it names none and there is no default.
+const ReasonNoClass = "StorageClassNotFound"
+
+// waiting is what a copy, or a claim, waits for, in words, or empty.
 func waiting(volume *unstructured.Unstructured) string {
 	return first(volume, func(kind, status, reason string) bool {
+		if kind == "Bound" && reason == ReasonNoClass {
+			return true
+		}
 		return kind == "Running" && status == "False" && slices.Contains([]string{"CloneSourceInUse", "CloneWithoutSource", "CloneSourceHasManyPods", "ImportPVCNotReady", "SnapshotNotReady"}, reason)
 	})
 }

@@ -24,6 +24,8 @@ type world struct {
 	pod   *corev1.Pod
 	// firstConsumer: the claim is not bound, and its storage class waits for the first pod.
 	firstConsumer bool
+	// lacks says why the claim can get no new volume: it has no storage class. Empty if it has one.
+	lacks string
 	// progress is what the importer said last, or nil.
 	progress *importer.Progress
 	// sources are the source pods that were made for a DataVolume of this name, of whatever namespace.
@@ -253,6 +255,9 @@ func (s *step) own(w world) {
 		s.bound(corev1.ConditionTrue, reasonBound, fmt.Sprintf("PVC %s Bound", claim.Name))
 	} else {
 		s.bound(corev1.ConditionFalse, reasonPending, fmt.Sprintf("PVC %s Pending", claim.Name))
+	}
+	if w.lacks != "" {
+		s.bound(corev1.ConditionFalse, datavolume.ReasonNoClass, w.lacks)
 	}
 	if filledFor(w.volume, claim) {
 		s.succeed(w)

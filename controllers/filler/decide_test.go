@@ -70,6 +70,10 @@ func TestDecide(t *testing.T) {
 		}, "Pending N/A; bound False NotFound; running False ; ready False ; nothing", "brought by others"},
 		"not bound": {func(w *world) { w.claim.Status.Phase, w.pod = corev1.ClaimPending, nil },
 			"Pending N/A; bound False Pending; running False ; ready False ; nothing", "PVC data Pending"},
+		"no class": {func(w *world) {
+			w.claim.Status.Phase, w.pod, w.lacks = corev1.ClaimPending, nil, "PVC data names the StorageClass none"
+		},
+			"Pending N/A; bound False StorageClassNotFound; running False ; ready False ; nothing", "the StorageClass none"},
 		"waits for a pod": {func(w *world) { w.claim.Status.Phase, w.pod, w.firstConsumer = corev1.ClaimPending, nil, true },
 			"WaitForFirstConsumer N/A; bound False Pending; running False ; ready False ; nothing", ""},
 		"is to bind at once": {func(w *world) {

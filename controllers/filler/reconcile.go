@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,7 @@ import (
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
 
@@ -114,9 +116,14 @@ func (r *Reconciler) look(ctx context.Context, volume *cdi.DataVolume) (world, e
 		return w, fmt.Errorf("get pod %s: %w", podName(key.Name), err)
 	}
 	if w.claim != nil && w.claim.Status.Phase != corev1.ClaimBound {
-		if w.firstConsumer, err = r.firstConsumer(ctx, w.claim); err != nil {
-			return w, err
+		classes := &storagev1.StorageClassList{}
+		if err := r.Live.List(ctx, classes); err != nil {
+			return w, fmt.Errorf("list StorageClasses: %w", err)
 		}
+		w.lacks = storageclass.Lacks(w.claim, classes.Items)
+		w.firstConsumer = slices.ContainsFunc(classes.Items, func(c storagev1.StorageClass) bool {
+			return c.Name == ptr.Deref(w.claim.Spec.StorageClassName, "") && waitsForConsumer(&c)
+		})
 	}
 	// An earlier DataVolume of the name may have been a copy, whose end nobody has seen.
 	if w.sources, err = r.sourcePods(ctx, key); err != nil {
@@ -149,12 +156,6 @@ func (r *Reconciler) claim(ctx context.Context, key client.ObjectKey) (*corev1.P
 		return nil, fmt.Errorf("get PersistentVolumeClaim %s: %w", key.Name, err)
 	}
 	return claim, nil
-}
-
-// firstConsumer says whether a claim's storage class binds when a pod uses the claim.
-func (r *Reconciler) firstConsumer(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	class, err := r.class(ctx, ptr.Deref(claim.Spec.StorageClassName, "")) // without a name there is no default class yet, or volumes without a class alone will do
-	return waitsForConsumer(class), err
 }
 
 // act does what a step says. A refusal by the API server becomes a condition.
