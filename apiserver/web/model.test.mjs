@@ -18,6 +18,22 @@ test('states are those of kubectl get', () => {
     Scheduled: 'busy', ErrorUnschedulable: 'bad', ErrImagePull: 'bad', ImagePullBackOff: 'bad', CrashLoopBackOff: 'bad', Failed: 'bad', Unknown: 'bad' })) {
     assert.equal(model.tone(word), tone, word);
   }
+  assert.equal(model.tone('Starting', 'exceeded quota'), 'bad', 'what is in the way of a start');
+  assert.equal(model.tone('Running', 'The migration failed'), 'good');
+});
+
+test('a button that does nothing says why', () => {
+  const why = (machine, id) => model.actions(machine, true).find((a) => a.id === id).why;
+  assert.equal(why({ vm: vm('Stopped') }, 'restart'), 'Its guest does not run.');
+  assert.equal(why({ vm: vm('Stopped') }, 'power'), '');
+  assert.equal(why({ vm: vm('Starting'), vmi: vmi('Scheduling') }, 'console'), 'Its guest has not started yet.');
+  assert.equal(why({ vm: vm('Stopping'), vmi: vmi('Running', { deletionTimestamp: 'now' }) }, 'pause'), 'Its guest is being ended.');
+  assert.equal(why({ vm: vm('Stopping'), vmi: vmi('Running', { deletionTimestamp: 'now' }) }, 'power'), 'It is being stopped.');
+  assert.equal(why({ vm: vm('Terminating') }, 'power'), 'It is being deleted.');
+  const without = (device) => ({ vmi: { ...vmi('Running'), spec: { domain: { devices: { [device]: false } } } } });
+  assert.equal(why(without('autoattachGraphicsDevice'), 'screen'), 'It has no screen.');
+  assert.equal(why(without('autoattachSerialConsole'), 'console'), 'It has no serial console.');
+  assert.equal(why({ vm: vm('Running'), vmi: vmi('Running') }, 'screen'), '');
 });
 
 test('actions are those that there is something for', () => {

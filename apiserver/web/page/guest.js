@@ -70,8 +70,9 @@ export class Guest {
     at('guest-state').dataset.tone = there ? model.tone(word) : 'rest';
     const actions = there ? model.actions(this.#machine) : [];
     for (const kind of Object.keys(streams)) {
-      const enabled = !model.attachable(vmi) || actions.some((a) => a.id === kind && a.enabled);
-      at(`guest-${kind}`).setAttribute('aria-disabled', !enabled);
+      const why = model.attachable(vmi) ? actions.find((a) => a.id === kind).why : '';
+      at(`guest-${kind}`).setAttribute('aria-disabled', why !== '');
+      at(`guest-${kind}`).title = why;
     }
   }
 

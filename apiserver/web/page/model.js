@@ -21,13 +21,13 @@ export function state({ vm, vmi }) {
   return phase === 'Running' && paused(vmi) ? 'Running, paused' : phase;
 }
 
-/** tone is what a state means, for its colour. */
-export function tone(word) {
+/** tone is what a state means, for its colour. A machine on its way to which something is in the way, which problem names, does badly. */
+export function tone(word, trouble = '') {
   if (word.includes('aused')) return 'held';
   if (word === 'Running') return 'good';
   if (word === 'Stopped' || word === 'Succeeded') return 'rest';
   if (/^Err|BackOff$|^Failed$|^Unknown$/.test(word)) return 'bad';
-  return 'busy';
+  return trouble ? 'bad' : 'busy';
 }
 
 // How long the failure of a migration is told.
@@ -151,7 +151,7 @@ export function age(since, now) {
 
 /**
  * actions are what the buttons of a machine do now: verb is of its VM, or of its VMI.
- * Without enabled there is nothing to do it to; whether it may be done, the API server says.
+ * Without enabled there is nothing to do it to, and why says so; whether it may be done, the API server says.
  * migrates says whether the user may move guests, which few users may.
  */
 export function actions(machine, migrates) {
@@ -160,19 +160,27 @@ export function actions(machine, migrates) {
   const runs = Boolean(vmi) && !final(vmi) && !vmi.metadata.deletionTimestamp;
   const live = attachable(vmi);
   const list = [];
+  const add = (id, verb, why) => list.push({ id, verb, enabled: !why, why });
+  const still = live ? '' : standstill(vmi);
   if (vm) {
     // A machine that cannot start is stopped by its run strategy, if that has it started again and again.
     const strategy = vm.spec?.runStrategy ?? (vm.spec?.running ? 'Always' : 'Halted');
     const stops = runs || word === 'Stopping' || (word !== 'Stopped' && (strategy === 'Always' || strategy === 'Once'));
-    list.push({ id: 'power', verb: stops ? 'stop' : 'start', enabled: word !== 'Stopping' && word !== 'Terminating' });
-    list.push({ id: 'restart', verb: 'restart', enabled: runs });
+    add('power', stops ? 'stop' : 'start', { Stopping: 'It is being stopped.', Terminating: 'It is being deleted.' }[word] ?? '');
+    add('restart', 'restart', runs ? '' : standstill(vmi));
     const move = moving(machine);
-    if (migrates && (move || migratable(vmi))) list.push({ id: 'migrate', verb: move ? 'migrate-cancel' : 'migrate', enabled: live });
+    if (migrates && (move || migratable(vmi))) add('migrate', move ? 'migrate-cancel' : 'migrate', still);
   }
-  list.push({ id: 'pause', verb: paused(vmi) ? 'unpause' : 'pause', enabled: live });
-  list.push({ id: 'console', enabled: live && attached(vmi, 'autoattachSerialConsole') });
-  list.push({ id: 'screen', enabled: live && attached(vmi, 'autoattachGraphicsDevice') });
+  add('pause', paused(vmi) ? 'unpause' : 'pause', still);
+  add('console', undefined, still || (attached(vmi, 'autoattachSerialConsole') ? '' : 'It has no serial console.'));
+  add('screen', undefined, still || (attached(vmi, 'autoattachGraphicsDevice') ? '' : 'It has no screen.'));
   return list;
+}
+
+/** standstill says why a guest that is not there cannot be used. */
+function standstill(vmi) {
+  if (!vmi || final(vmi)) return 'Its guest does not run.';
+  return vmi.metadata.deletionTimestamp ? 'Its guest is being ended.' : 'Its guest has not started yet.';
 }
 
 /** machines joins VMs and VMIs of the same name, in the order of their names. */

@@ -61,12 +61,13 @@ function newRow(chosen, picked, cancelled) {
     set(part('namespace'), withNamespace ? machine.namespace : '');
     set(part('name'), machine.name);
     set(part('state'), word);
-    part('state').dataset.tone = model.tone(word);
+    const trouble = model.problem(machine, now);
+    part('state').dataset.tone = model.tone(word, trouble);
     // Lines break between facts only.
     set(part('facts'), model.facts(machine, now).map((fact) => fact.replaceAll(' ', '\u00a0')).join(' · '));
     setFilling(part('filling'), machine, images);
     setImages(part('images'), machine, images, (volume, file) => picked(row.machine, volume, file), (volume) => cancelled(row.machine, volume));
-    set(part('trouble'), model.problem(machine, now));
+    set(part('trouble'), trouble);
     setActions(part('actions'), machine, migrates, (action) => chosen(row.machine, action));
   };
   return row;
@@ -144,5 +145,6 @@ function setActions(group, machine, migrates, chosen) {
     set(button, label);
     button.setAttribute('aria-label', `${label} ${machine.name}`);
     button.setAttribute('aria-disabled', !action.enabled);
+    button.title = action.why; // read out too, as what the button is described by
   });
 }
