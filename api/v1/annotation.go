@@ -1,11 +1,29 @@
 package v1
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // DisablePCIHole64Annotation set to true takes away the window for PCI devices above 4 GiB, which some old guests cannot take.
 const DisablePCIHole64Annotation = "kubevirt.io/disablePCIHole64"
+
+// NoFreePageReportingAnnotation set to true has the guest keep the pages that it has freed, as the KubeVirt object's
+// disableFreePageReporting does for all guests.
+const NoFreePageReportingAnnotation = "kubevirt.io/free-page-reporting-disabled"
+
+// libvirtLogFiltersAnnotation says what libvirt logs.
+const libvirtLogFiltersAnnotation = "kubevirt.io/libvirt-log-filters"
+
+// AnnotationWarnings returns what a VirtualMachineInstance's annotations ask for and get not at all.
+func AnnotationWarnings(annotations map[string]string, path *field.Path) []string {
+	if _, ok := annotations[libvirtLogFiltersAnnotation]; !ok {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s has no effect: there is no libvirt. spec.configuration.developerConfiguration.logVerbosity of the KubeVirt object sets what the launcher logs",
+		path.Key(libvirtLogFiltersAnnotation))}
+}
 
 // unsupportedAnnotations are KubeVirt's annotations that change the guest, or run a third
 // party's program beside it. To ignore them would give another guest than was asked for. The

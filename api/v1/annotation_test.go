@@ -8,6 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+func TestAnnotationWithoutEffectIsWarnedOf(t *testing.T) {
+	path := field.NewPath("metadata", "annotations")
+	got := AnnotationWarnings(map[string]string{"kubevirt.io/libvirt-log-filters": "1:qemu", "example.com/other": "kept"}, path)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "metadata.annotations[kubevirt.io/libvirt-log-filters] has no effect: ") {
+		t.Errorf("%q", got)
+	}
+	if got := AnnotationWarnings(map[string]string{NoFreePageReportingAnnotation: "true"}, path); got != nil {
+		t.Errorf("%q, of an annotation that has an effect", got)
+	}
+}
+
 func TestValidateAnnotations(t *testing.T) {
 	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		"hooks.kubevirt.io/hookSidecars": `[{"image": "registry.example/hook:v1"}]`,

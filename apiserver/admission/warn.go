@@ -14,7 +14,7 @@ import (
 // This file says what an object asks for and does not get. It is taken all the same.
 
 func warnVMI(vmi *v1.VirtualMachineInstance, _ Facts) []string {
-	return warnSpec(&vmi.Spec, field.NewPath("spec"))
+	return append(v1.AnnotationWarnings(vmi.Annotations, field.NewPath("metadata", "annotations")), warnSpec(&vmi.Spec, field.NewPath("spec"))...)
 }
 
 func warnVM(vm *v1.VirtualMachine, facts Facts) []string {
@@ -42,7 +42,7 @@ func warnKubeVirt(kv *v1.KubeVirt, _ Facts) []string {
 // warnTemplate says besides what no VirtualMachineInstance of the template may have as the cluster is configured now. A VirtualMachineInstance is refused then; a
 // template is taken, for the configuration may change before its first start.
 func warnTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, facts Facts) []string {
-	out := warnSpec(&template.Spec, path.Child("spec"))
+	out := append(v1.AnnotationWarnings(template.ObjectMeta.Annotations, path.Child("metadata", "annotations")), warnSpec(&template.Spec, path.Child("spec"))...)
 	vmi := &v1.VirtualMachineInstance{Spec: *template.Spec.DeepCopy()}
 	v1.ApplyClusterDefaults(vmi, facts.Cluster)
 	v1.Default(vmi)

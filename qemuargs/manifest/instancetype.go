@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
+	"github.com/kubeqemu/kubeqemu/api/instancetype/wellknown"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
@@ -57,7 +58,16 @@ func (s Set) find(namespace, name, kind string, kinds []string, into any) (Docum
 		}
 	}
 	if strings.EqualFold(kind, kinds[0]) || strings.EqualFold(kind, kinds[0]+"s") {
-		return Document{}, fmt.Errorf("%s %q is not among the manifests: name its file too, with -f", kind, name)
+		return Document{}, fmt.Errorf("%s %q is not among the manifests: name its file too, with -f%s", kind, name, wellKnownFile(kinds[0], name))
 	}
 	return Document{}, fmt.Errorf("%s %q of namespace %q is not among the manifests: name its file too, with -f", kind, name, namespace)
+}
+
+// wellKnownFile returns where an instancetype or a preference is that virt-controller creates, or nothing.
+func wellKnownFile(kind, name string) string {
+	objects, err := wellknown.Objects()
+	if err != nil || !slices.ContainsFunc(objects, func(o wellknown.Object) bool { return o.Kind == kind && o.Name == name }) {
+		return ""
+	}
+	return ": config/instancetypes/objects.yaml"
 }

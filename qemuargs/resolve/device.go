@@ -21,9 +21,9 @@ func attach(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slot
 	}
 	why.add("balloon", "spec.domain.devices.autoattachMemBalloon", unlessOff)
 	if enabled(devices.AutoattachMemBalloon) {
-		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot), NoReporting: host.NoFreePageReporting || keepsPages(domain), Transitional: devices.Transitional()}
+		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot), NoReporting: host.NoFreePageReporting || keepsPages(vmi), Transitional: devices.Transitional()}
 		why.add("balloon.transitional", transitionalField, "")
-		why.add("balloon.noReporting", "host.noFreePageReporting spec.domain.memory.hugepages spec.domain.cpu.dedicatedCpuPlacement", "a guest of huge pages, or with CPUs of its own, keeps its pages")
+		why.add("balloon.noReporting", "host.noFreePageReporting metadata.annotations["+v1.NoFreePageReportingAnnotation+"] spec.domain.memory.hugepages spec.domain.cpu.dedicatedCpuPlacement", "a guest of huge pages, or with CPUs of its own, keeps its pages")
 		why.add("balloon.pci", "", ownSlot)
 	}
 	if devices.Watchdog != nil {

@@ -36,9 +36,10 @@ func maxSockets(cpu *v1.CPU, why *Decisions) uint32 {
 
 // keepsPages says whether the guest's pages stay QEMU's when the guest has freed them, as in KubeVirt. A huge page that QEMU
 // gives back is another pod's before the guest wants it again, and the guest would be killed. A guest with CPUs of its own is not to
-// wait for pages that it had before.
-func keepsPages(domain *v1.DomainSpec) bool {
-	return domain.Memory.Hugepages != nil || domain.CPU.Dedicated()
+// wait for pages that it had before. An annotation asks for the same.
+func keepsPages(vmi *v1.VirtualMachineInstance) bool {
+	domain := &vmi.Spec.Domain
+	return domain.Memory.Hugepages != nil || domain.CPU.Dedicated() || vmi.Annotations[v1.NoFreePageReportingAnnotation] == "true"
 }
 
 // smallAddresses is how much memory a CPU with 40 bits for addresses can have, in bytes. QEMU puts up to 4 GiB of devices below, up to 32 GiB above, and
