@@ -58,7 +58,7 @@ test: packages ## everything CI runs: lint, unit tests and end-to-end tests on a
 part = test/part.sh --yield $(1)
 # $(call gotest,NAME) is go test as a part of make test. The times of its packages and tests are kept.
 gotest = $(call part,$(1)) $(GOTESTSUM) --format pkgname --jsonfile $(TIMES)/$(1).json -- $(LINK)
-# Nobody debugs these programs, and without DWARF the linker takes two thirds of the CPU time.
+# Nobody debugs these programs, and without DWARF the linker takes a third less CPU time.
 LINK := -ldflags=-w
 GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text
 

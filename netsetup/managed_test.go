@@ -69,13 +69,14 @@ func TestManagedGuest(t *testing.T) {
 	}
 	comes("icmpv6 type nd-neighbor-advert "+about("fd00:88::5"), func() { p.sendICMP("fd00:88::5", "ff02::1", neighbour("fd00:88::5")) })
 	comes("icmpv6 type nd-neighbor-solicit ip6 saddr :: "+about("fd00:88::5"), func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fd00:88::5")) })
-	comes("icmpv6 type nd-neighbor-solicit ip6 saddr ::", func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fe80::1:2")) })
+	comes("icmpv6 type nd-neighbor-solicit ip6 saddr :: "+about("fe80::1:2"), func() { p.sendIPv6("::", unix.IPPROTO_ICMPV6, solicitation("fe80::1:2")) })
 	comes("arp saddr ip 0.0.0.0", func() { p.sendARPFor(p.guestMAC, "0.0.0.0", own) })
 	// A first fragment, of which the rest may say anything, and a fragment behind another extension header.
 	fragment := append([]byte{unix.IPPROTO_ICMPV6, 0, 0, 1, 0, 0, 0, 9}, solicitation("fd00:88::6")...)
 	behind := append([]byte{unix.IPPROTO_FRAGMENT, 0, 1, 4, 0, 0, 0, 0}, fragment...)
+	comes("ip6 nexthdr 60", func() { p.sendIPv6("fd00:88::5", unix.IPPROTO_DSTOPTS, behind) })
 	comes("ip6 nexthdr 44", func() { p.sendIPv6("fd00:88::5", unix.IPPROTO_FRAGMENT, fragment) })
-	// Each match names the frame that is sent: the guest's kernel sends reports of groups and answers of its own meanwhile.
+	// Each match names the frame that is sent. The guest's kernel sends frames of its own meanwhile.
 	for name, attempt := range map[string]struct {
 		match string
 		send  func()

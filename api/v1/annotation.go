@@ -1,8 +1,6 @@
 package v1
 
 import (
-	"fmt"
-
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -16,16 +14,16 @@ const NoFreePageReportingAnnotation = "kubevirt.io/free-page-reporting-disabled"
 // libvirtLogFiltersAnnotation says what libvirt logs.
 const libvirtLogFiltersAnnotation = "kubevirt.io/libvirt-log-filters"
 
-// AnnotationWarnings returns what a VirtualMachineInstance's annotations ask for and get not at all.
+// AnnotationWarnings returns a warning for each annotation of a VirtualMachineInstance that has no effect.
 func AnnotationWarnings(annotations map[string]string, path *field.Path) []string {
 	if _, ok := annotations[libvirtLogFiltersAnnotation]; !ok {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s has no effect: there is no libvirt. spec.configuration.developerConfiguration.logVerbosity of the KubeVirt object sets what the launcher logs",
-		path.Key(libvirtLogFiltersAnnotation))}
+	return []string{path.Key(libvirtLogFiltersAnnotation).String() + " has no effect: there is no libvirt. " +
+		"The KubeVirt object's configuration.developerConfiguration.logVerbosity sets how much the launcher logs"}
 }
 
-// unsupportedAnnotations are KubeVirt's annotations that change the guest, or run a third
+// unsupportedAnnotations are KubeVirt's other annotations that change the guest, or run a third
 // party's program beside it. To ignore them would give another guest than was asked for. The
 // schema cannot see annotations.
 func unsupportedAnnotations() []unsupportedAnnotation {

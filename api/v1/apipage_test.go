@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestNotYetIsWhatIsRefused: the column "not yet" of docs/api.md names each field that a VMI may not have yet, and no other.
+// TestNotYetIsWhatIsRefused: the column "not yet" of docs/api.md names each field that a VMI may not have yet in the row of its
+// place, and no other field.
 func TestNotYetIsWhatIsRefused(t *testing.T) {
 	page, err := os.ReadFile("../../docs/api.md")
 	if err != nil {
@@ -22,16 +23,21 @@ func TestNotYetIsWhatIsRefused(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	said, word := map[string]bool{}, regexp.MustCompile("`([A-Za-z]+)`")
 	for line := range strings.Lines(section) {
-		cells := strings.Split(strings.TrimSpace(line), "|")
-		if len(cells) != 5 { // three cells between four bars
+		if !strings.HasPrefix(line, "|") {
 			continue
 		}
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 5 { // three cells between four bars
+			t.Fatalf("a row of %d cells: %s", len(cells)-2, line)
+		}
 		for _, match := range word.FindAllStringSubmatch(cells[3], -1) {
-			said[match[1]] = true
+			said[strings.Trim(cells[1], " `")+": "+match[1]] = true
 		}
 	}
 	refused := map[string]bool{}
-	laterFields(reflect.TypeFor[VirtualMachineInstanceSpec](), map[reflect.Type]bool{}, refused)
+	laterFields(reflect.TypeFor[VirtualMachineInstanceSpec](), nil, func(path []string) {
+		refused[rowOf(path)+": "+path[len(path)-1]] = true
+	})
 	if len(refused) < 10 {
 		t.Fatalf("found %d refused fields alone", len(refused))
 	}
@@ -40,32 +46,52 @@ func TestNotYetIsWhatIsRefused(t *testing.T) {
 	}
 }
 
-// laterFields adds the JSON names of the fields below a type that are not supported yet.
-func laterFields(of reflect.Type, known map[reflect.Type]bool, found map[string]bool) {
+// rowOf returns the row of docs/api.md that a field of a VMI's spec belongs to.
+func rowOf(path []string) string {
+	switch {
+	case path[0] == "resourceClaims":
+		return "placement"
+	case path[0] == "utilityVolumes":
+		return "volumes"
+	case path[0] != "domain":
+		return path[0]
+	case path[1] != "devices":
+		return "domain." + path[1]
+	case len(path) > 3:
+		return "devices." + path[2]
+	}
+	return "other devices"
+}
+
+// laterFields calls found with the path of each field below a type that is not supported yet, by its JSON names.
+func laterFields(of reflect.Type, path []string, found func(path []string)) {
 	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
 		of = of.Elem()
 	}
-	if of.Kind() != reflect.Struct || known[of] {
+	if of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[Disk]().PkgPath() {
 		return
 	}
-	known[of] = true
 	for i := range of.NumField() {
 		f := of.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		here := append(slices.Clone(path), name)
+		if strings.Contains(options, "inline") {
+			here = path
+		}
 		_, later := f.Tag.Lookup(laterTag)
 		switch f.Type {
 		case reflect.TypeFor[*Unsupported](), reflect.TypeFor[UnsupportedList](), reflect.TypeFor[UnsupportedString](), reflect.TypeFor[UnsupportedBool]():
 			later = true
 		}
 		if later {
-			found[name] = true
+			found(here)
 			continue
 		}
-		laterFields(f.Type, known, found)
+		laterFields(f.Type, here, found)
 	}
 }
 
-// TestNoPageAsksForCDI: Kubeqemu fills DataVolumes itself, so neither a page nor kubectl explain says that they need CDI alone.
+// TestNoPageAsksForCDI: Kubeqemu fills DataVolumes itself, so no page and no text of kubectl explain says that they need CDI.
 func TestNoPageAsksForCDI(t *testing.T) {
 	claims := regexp.MustCompile(`(?i)\b(needs CDI|CDI must be installed|requires CDI|only with CDI|install CDI first)\b`)
 	seen := 0

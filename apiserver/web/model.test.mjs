@@ -20,6 +20,11 @@ test('states are those of kubectl get', () => {
   }
   assert.equal(model.tone('Starting', 'exceeded quota'), 'bad', 'what is in the way of a start');
   assert.equal(model.tone('Running', 'The migration failed'), 'good');
+  assert.equal(model.tone('Stopping', 'exceeded quota'), 'busy');
+  const waits = { vm: vm('Provisioning') };
+  waits.vm.status.conditions = [{ type: 'Provisioning', status: 'True', message: 'DataVolume d is Pending: StorageClassNotFound, PVC d names the StorageClass x, which does not exist' }];
+  assert.match(model.problem(waits, 0), /the StorageClass x/);
+  assert.equal(model.filling(waits), null, 'nothing moves');
 });
 
 test('a button that does nothing says why', () => {

@@ -106,7 +106,7 @@ func TestRenderRefuses(t *testing.T) {
 		"a template":      {"{{- if .Values.vm }}\n" + vm + "{{- end }}\n", "it looks like a template: render it first, as in: helm template"},
 		"an old version":  {"apiVersion: kubevirt.io/v1alpha2\nkind: VirtualMachine\nmetadata: {name: old}\n", `-:1: VirtualMachine "old": the version kubevirt.io/v1alpha2 is not supported`},
 		"no instancetype": {vm + "  \n---\n" + strings.Replace(vm, "spec: {", "spec: {instancetype: {name: big}, ", 1), `-:10: VirtualMachine "vm": VirtualMachineClusterInstancetype "big" is not among the manifests: name its file too`},
-		"a known size":    {vm + "  \n---\n" + strings.Replace(vm, "spec: {", "spec: {instancetype: {name: u1.small}, ", 1), `"u1.small" is not among the manifests: name its file too, with -f: config/instancetypes/objects.yaml`},
+		"a known size":    {vm + "  \n---\n" + strings.Replace(vm, "spec: {", "spec: {instancetype: {name: u1.small}, ", 1), `"u1.small" is not among the manifests: name its file too, with -f config/instancetypes/objects.yaml`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if s := runCommand(t, c.manifest, "render", "-"); s.code != exitInvalid || !strings.Contains(s.err, c.want) || s.out != "" {

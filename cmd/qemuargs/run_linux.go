@@ -60,8 +60,8 @@ Without a console Ctrl+C presses the power button. In either case Ctrl+C then en
 terminationGracePeriodSeconds to power off.
 
 Exit codes: 0 the guest has powered off; 1 the VM was not started; 2 wrong usage; 3 the guest's kernel panicked, or QEMU failed;
-4 the guest did not power off, and was ended; 124 the time of --stop-after was over, whether
-the guest powered off then or was ended.`,
+4 the guest did not power off, and was ended; 124 the time of --stop-after was over, whether the guest powered off
+then or was ended.`,
 		Example: `  qemuargs run vm.yaml --forward 2222:22
   qemuargs run config/samples/vmi-tiny.yaml --image root=_output/images/tiny-container-disk.tar
   qemuargs run vm.yaml --volume data=data.img --console=false --stop-after 10m`,

@@ -169,7 +169,7 @@ const ReasonNoClass = "StorageClassNotFound"
 // waiting is what a copy, or a claim, waits for, in words, or empty.
 func waiting(volume *unstructured.Unstructured) string {
 	return first(volume, func(kind, status, reason string) bool {
-		if kind == "Bound" && reason == ReasonNoClass {
+		if kind == "Bound" && status != "True" && reason == ReasonNoClass {
 			return true
 		}
 		return kind == "Running" && status == "False" && slices.Contains([]string{"CloneSourceInUse", "CloneWithoutSource", "CloneSourceHasManyPods", "ImportPVCNotReady", "SnapshotNotReady"}, reason)

@@ -236,7 +236,7 @@ func (p *plane) kill(namespace, name string) {
 // life: from nothing to a filled disk.
 func life(p *plane) {
 	p.volume("one", small)
-	p.is("one", cdi.Pending, "PVC one Pending")
+	p.is("one", cdi.Pending, "PVC one names no StorageClass, and no StorageClass is the cluster's default")
 	claim := p.bind("one")
 	if size := claim.Spec.Resources.Requests.Storage(); size.String() != "69Mi" && size.String() != "68Mi" {
 		p.t.Errorf("the claim asks for %s", size)

@@ -256,12 +256,12 @@ func (s *step) own(w world) {
 	} else {
 		s.bound(corev1.ConditionFalse, reasonPending, fmt.Sprintf("PVC %s Pending", claim.Name))
 	}
-	if w.lacks != "" {
-		s.bound(corev1.ConditionFalse, datavolume.ReasonNoClass, w.lacks)
-	}
 	if filledFor(w.volume, claim) {
 		s.succeed(w)
 		return
+	}
+	if w.lacks != "" {
+		s.bound(corev1.ConditionFalse, datavolume.ReasonNoClass, w.lacks)
 	}
 	populated := storageFills(w)
 	immediate := annotated(w.volume, cdi.ImmediateBindingAnnotation)

@@ -104,6 +104,9 @@ func AccessMode(class *storagev1.StorageClass, mode corev1.PersistentVolumeMode)
 // still be bound to the claim.
 func Lacks(claim *corev1.PersistentVolumeClaim, classes []storagev1.StorageClass) string {
 	name := claim.Spec.StorageClassName
+	if old, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+		name = &old // which counts before the field, as in the API server
+	}
 	switch {
 	case claim.Status.Phase == corev1.ClaimBound, claim.Spec.VolumeName != "", name != nil && *name == "":
 		return ""

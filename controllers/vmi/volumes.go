@@ -68,6 +68,9 @@ func TrimClaim(object any) (any, error) {
 	}
 	if claim.Status.Phase != corev1.ClaimBound {
 		trimmed.Spec.StorageClassName, trimmed.Spec.VolumeName = claim.Spec.StorageClassName, claim.Spec.VolumeName
+		if old, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+			trimmed.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: old}
+		}
 	}
 	trimState(claim, trimmed)
 	return trimmed, nil

@@ -126,8 +126,8 @@ func TestHangingChildIsKilled(t *testing.T) {
 }
 
 // starve runs this program anew, with an argument, where nobody else wants to run, on a CPU that somebody else
-// wants. Policy and affinity are a thread's, and only those that a process has when it is run hold for all its
-// threads: the loop of a goroutine changes its thread.
+// wants. Policy and affinity belong to a thread, and Go may move a goroutine to another thread. All threads of a
+// program have both if they are set before the program starts.
 func starve(arg string) {
 	runtime.LockOSThread()
 	var one unix.CPUSet
@@ -135,13 +135,14 @@ func starve(arg string) {
 	for _, err := range []error{
 		unix.SchedSetaffinity(0, &one),
 		unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0),
-		unix.Exec("/proc/self/exe", []string{os.Args[0], arg}, os.Environ()),
 	} {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(3)
 		}
 	}
+	fmt.Fprintln(os.Stderr, unix.Exec("/proc/self/exe", []string{os.Args[0], arg}, os.Environ()))
+	os.Exit(3)
 }
 
 // A child that gets no CPU time says nothing of KVM; one that had it, and did

@@ -2,8 +2,10 @@ package sidecar
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -172,16 +174,22 @@ func connected(t *testing.T, command []string, addresses []netip.Prefix, came ne
 	if err := passt.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cancel(fmt.Errorf("passt ended: %w", passt.Wait()))
+	}()
 	t.Cleanup(func() {
 		passt.Process.Kill()
-		passt.Wait()
+		<-ended
 		if t.Failed() {
 			t.Logf("passt: %s", &said)
 		}
 	})
-	conn, err := Connect(t.Context(), socket)
+	conn, err := Connect(ctx, socket)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v (%v)", err, context.Cause(ctx))
 	}
 	defer conn.Close()
 	guest, err := net.FileConn(conn)

@@ -60,7 +60,8 @@ func (s Set) Instances() ([]Instance, error) {
 // Warnings returns what the VMI asks for and gets otherwise, as virt-api says it when the object is applied.
 func (i Instance) Warnings() []string {
 	metadata := field.NewPath(strings.TrimSuffix(i.spec, "spec") + "metadata")
-	return append(v1.AnnotationWarnings(i.Annotations, metadata.Child("annotations")), v1.Warnings(&i.Spec, field.NewPath(i.spec))...)
+	own := i.stages[0].vmi.Annotations // without those of an instancetype or a preference
+	return append(v1.AnnotationWarnings(own, metadata.Child("annotations")), v1.Warnings(&i.Spec, field.NewPath(i.spec))...)
 }
 
 // rest returns the documents of which no VMIs are made.

@@ -58,16 +58,17 @@ func (s Set) find(namespace, name, kind string, kinds []string, into any) (Docum
 		}
 	}
 	if strings.EqualFold(kind, kinds[0]) || strings.EqualFold(kind, kinds[0]+"s") {
-		return Document{}, fmt.Errorf("%s %q is not among the manifests: name its file too, with -f%s", kind, name, wellKnownFile(kinds[0], name))
+		return Document{}, fmt.Errorf("%s %q is not among the manifests: name its file too, with -f %s", kind, name, wellKnownFile(kinds[0], name))
 	}
-	return Document{}, fmt.Errorf("%s %q of namespace %q is not among the manifests: name its file too, with -f", kind, name, namespace)
+	return Document{}, fmt.Errorf("%s %q of namespace %q is not among the manifests: name its file too, with -f FILE", kind, name, namespace)
 }
 
-// wellKnownFile returns where an instancetype or a preference is that virt-controller creates, or nothing.
+// wellKnownFile returns the file of Kubeqemu's that has an instancetype or a preference of the cluster, or FILE.
 func wellKnownFile(kind, name string) string {
 	objects, err := wellknown.Objects()
-	if err != nil || !slices.ContainsFunc(objects, func(o wellknown.Object) bool { return o.Kind == kind && o.Name == name }) {
-		return ""
+	there := func(o wellknown.Object) bool { return o.Kind == kind && o.Name == name && len(o.WaitsFor) == 0 }
+	if err != nil || !slices.ContainsFunc(objects, there) {
+		return "FILE"
 	}
-	return ": config/instancetypes/objects.yaml"
+	return "config/instancetypes/objects.yaml"
 }

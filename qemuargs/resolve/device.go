@@ -23,7 +23,7 @@ func attach(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, slot
 	if enabled(devices.AutoattachMemBalloon) {
 		m.Balloon = &qemuargs.Balloon{PCI: integrated(balloonSlot), NoReporting: host.NoFreePageReporting || keepsPages(vmi), Transitional: devices.Transitional()}
 		why.add("balloon.transitional", transitionalField, "")
-		why.add("balloon.noReporting", "host.noFreePageReporting metadata.annotations["+v1.NoFreePageReportingAnnotation+"] spec.domain.memory.hugepages spec.domain.cpu.dedicatedCpuPlacement", "a guest of huge pages, or with CPUs of its own, keeps its pages")
+		why.add("balloon.noReporting", "host.noFreePageReporting metadata.annotations["+v1.NoFreePageReportingAnnotation+"] spec.domain.memory.hugepages spec.domain.cpu.dedicatedCpuPlacement", "a guest of huge pages, with CPUs of its own, or with the annotation keeps its pages")
 		why.add("balloon.pci", "", ownSlot)
 	}
 	if devices.Watchdog != nil {

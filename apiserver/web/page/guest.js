@@ -67,7 +67,7 @@ export class Guest {
     const there = Boolean(vm || vmi);
     const word = there ? model.state(this.#machine) : 'Gone';
     if (at('guest-state').textContent !== word) at('guest-state').textContent = word;
-    at('guest-state').dataset.tone = there ? model.tone(word) : 'rest';
+    at('guest-state').dataset.tone = there ? model.tone(word, model.problem(this.#machine, Date.now())) : 'rest';
     const actions = there ? model.actions(this.#machine) : [];
     for (const kind of Object.keys(streams)) {
       const why = model.attachable(vmi) ? actions.find((a) => a.id === kind).why : '';

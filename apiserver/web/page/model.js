@@ -21,17 +21,22 @@ export function state({ vm, vmi }) {
   return phase === 'Running' && paused(vmi) ? 'Running, paused' : phase;
 }
 
-/** tone is what a state means, for its colour. A machine on its way to which something is in the way, which problem names, does badly. */
+const starts = ['Starting', 'Provisioning', 'WaitingForVolumeBinding', 'Pending', 'Scheduling', 'Scheduled'];
+
+/** tone is what a state means, for its colour. trouble is what is wrong with a machine: one that starts is in a bad way then. */
 export function tone(word, trouble = '') {
   if (word.includes('aused')) return 'held';
   if (word === 'Running') return 'good';
   if (word === 'Stopped' || word === 'Succeeded') return 'rest';
   if (/^Err|BackOff$|^Failed$|^Unknown$/.test(word)) return 'bad';
-  return trouble ? 'bad' : 'busy';
+  return trouble && starts.includes(word) ? 'bad' : 'busy';
 }
 
 // How long the failure of a migration is told.
 const recent = 600000;
+
+// A disk of a class that does not exist waits for somebody to do something.
+const missingClass = 'StorageClassNotFound';
 
 /** problem is what is wrong with a machine, in the cluster's own words. */
 export function problem({ vm, vmi }, now) {
@@ -42,6 +47,8 @@ export function problem({ vm, vmi }, now) {
       if (wrong && c.message) return c.message;
     }
   }
+  const wait = waitsFor(vm);
+  if (wait.includes(missingClass)) return wait;
   const last = vmi?.status?.migrationState;
   if (last?.failed && !last.abortRequested && now - Date.parse(last.endTimestamp) < recent) return `The migration failed: ${last.failureReason}`;
   return '';
@@ -68,7 +75,7 @@ export function moving({ vmi }) {
  */
 export function filling({ vm }) {
   const message = waitsFor(vm);
-  if (!message) return null;
+  if (!message || message.includes(missingClass)) return null;
   // The name of a DataVolume has no percent sign.
   const percents = [...message.matchAll(/, (\d+(?:\.\d+)?)%/g)].map((match) => Number(match[1]));
   return { text: message, percent: percents.length ? Math.min(...percents) : null };

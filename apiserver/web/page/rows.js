@@ -145,6 +145,6 @@ function setActions(group, machine, migrates, chosen) {
     set(button, label);
     button.setAttribute('aria-label', `${label} ${machine.name}`);
     button.setAttribute('aria-disabled', !action.enabled);
-    button.title = action.why; // read out too, as what the button is described by
+    button.title = action.why; // screen readers read it as the description
   });
 }
