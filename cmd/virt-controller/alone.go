@@ -19,12 +19,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/intake"
 )
 
-// alonePeriod is the time between two looks.
-const alonePeriod = 30 * time.Second
-
-// awaitAlone waits while KubeVirt itself runs on the cluster. "kubectl apply -k" installs virt-controller there without a question, so virt-controller is idle then: its log, its
-// readiness and an event say why. It returns once KubeVirt is gone, or ctx ends.
-func awaitAlone(ctx context.Context, config *rest.Config, probes string) error {
+// AwaitAlone waits while KubeVirt itself runs on the cluster. "kubectl apply -k" installs virt-controller there without a question, so virt-controller is idle then: its log, its
+// readiness and an event say why. It looks once a period, and returns once KubeVirt is gone, or ctx ends.
+func AwaitAlone(ctx context.Context, config *rest.Config, probes string, period time.Duration) error {
 	scheme, err := newScheme()
 	if err != nil {
 		return fmt.Errorf("make scheme: %w", err)
@@ -55,7 +52,7 @@ func awaitAlone(ctx context.Context, config *rest.Config, probes string) error {
 		select {
 		case <-ctx.Done():
 			return idle.close()
-		case <-time.After(alonePeriod):
+		case <-time.After(period):
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -80,6 +81,9 @@ func arm64Image(launcher string) string {
 	return name + "-arm64-emulator" + tag
 }
 
+// alonePeriod is the time between two looks for KubeVirt, while it is there.
+const alonePeriod = 30 * time.Second
+
 func run(o options) error {
 	if o.launcherImage == "" {
 		return fmt.Errorf("--launcher-image is required")
@@ -97,7 +101,7 @@ func run(o options) error {
 	}
 	kit.Reconnect(config)
 	ctx := ctrl.SetupSignalHandler()
-	if err := awaitAlone(ctx, config, o.probes); err != nil || ctx.Err() != nil {
+	if err := AwaitAlone(ctx, config, o.probes, alonePeriod); err != nil || ctx.Err() != nil {
 		return err
 	}
 	mgr, err := newManager(config, o)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -44,5 +45,39 @@ func TestInstallation(t *testing.T) {
 	same("helm install")
 	helm(t, "upgrade", "kubeqemu", chart, "--namespace", ns)
 	same("helm upgrade")
+	besideKubeVirt(t, chart, ns)
+	same("KubeVirt came and went")
 	// The release's record goes with the namespace; the objects stay the cluster's.
+}
+
+// besideKubeVirt: where KubeVirt's operator has its label, the chart refuses, and a virt-controller that starts is idle until the label is gone.
+func besideKubeVirt(t *testing.T, chart, ns string) {
+	const definition, label = "customresourcedefinition/virtualmachines.kubevirt.io", "app.kubernetes.io/managed-by"
+	before := kubectl(t, "get", definition, "-o", `jsonpath={.metadata.labels.app\.kubernetes\.io/managed-by}`)
+	give := func(who string) { t.Helper(); kubectl(t, "label", "--overwrite", definition, label+who) }
+	restore := func() {
+		t.Helper()
+		if before == "" {
+			give("-")
+		} else {
+			give("=" + before)
+		}
+	}
+	give("=virt-operator")
+	t.Cleanup(restore)
+	if _, err := output("", "helm", "upgrade", "kubeqemu", chart, "--namespace", ns); err == nil || !strings.Contains(err.Error(), "KubeVirt runs here") {
+		t.Errorf("helm upgrade beside KubeVirt: %v, want to be refused", err)
+	}
+	kubectl(t, "-n", v1.KubeVirtNamespace, "rollout", "restart", "deployment/virt-controller")
+	if err := poll(func() error {
+		out, err := output("", "kubectl", "-n", v1.KubeVirtNamespace, "get", "events", "--field-selector", "reason=KubeVirtIsHere", "-o", "name")
+		if err == nil && out == "" {
+			return errors.New("no event says that virt-controller is idle")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	restore()
+	kubectl(t, "-n", v1.KubeVirtNamespace, "rollout", "status", "deployment/virt-controller", "--timeout=5m")
 }
