@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -135,14 +136,25 @@ func there[T client.Object](p *plane, name string, into T) T {
 	return into
 }
 
+// status changes the status of an object that is there, as a kubelet or a provisioner would: anew where somebody wrote the object meanwhile.
+func (p *plane) status(object client.Object, change func()) {
+	p.t.Helper()
+	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if err := p.Client.Get(context.Background(), client.ObjectKeyFromObject(object), object); err != nil {
+			return err
+		}
+		change()
+		return p.Client.Status().Update(context.Background(), object)
+	}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // bind binds a claim, as a provisioner would.
 func (p *plane) bind(name string) *corev1.PersistentVolumeClaim {
 	p.t.Helper()
 	claim := there(p, name, &corev1.PersistentVolumeClaim{})
-	claim.Status.Phase, claim.Status.Capacity = corev1.ClaimBound, claim.Spec.Resources.Requests
-	if err := p.Client.Status().Update(context.Background(), claim); err != nil {
-		p.t.Fatal(err)
-	}
+	p.status(claim, func() { claim.Status.Phase, claim.Status.Capacity = corev1.ClaimBound, claim.Spec.Resources.Requests })
 	return claim
 }
 
@@ -150,11 +162,10 @@ func (p *plane) bind(name string) *corev1.PersistentVolumeClaim {
 func (p *plane) pod(volume string, phase corev1.PodPhase, container corev1.ContainerState, restarts int32) *corev1.Pod {
 	p.t.Helper()
 	pod := there(p, podName(volume), &corev1.Pod{})
-	pod.Status.Phase = phase
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerName, Image: "x", ImageID: "x", State: container, RestartCount: restarts}}
-	if err := p.Client.Status().Update(context.Background(), pod); err != nil {
-		p.t.Fatal(err)
-	}
+	p.status(pod, func() {
+		pod.Status.Phase = phase
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerName, Image: "x", ImageID: "x", State: container, RestartCount: restarts}}
+	})
 	return pod
 }
 

@@ -71,14 +71,8 @@ metadata: {name: run, namespace: golden}
 rules: [{apiGroups: [""], resources: [pods], verbs: [create]}]
 ` + binding("golden", "named", "Role", "copy-debian") + binding("default", "named", "ClusterRole", "cdi.kubevirt.io:edit") +
 		binding("golden", "runner", "Role", "run") + binding("default", "runner", "ClusterRole", "cdi.kubevirt.io:edit") + binding("golden", "may", "Role", "copy") + binding("default", "may", "ClusterRole", "cdi.kubevirt.io:edit") + binding("default", "maynot", "ClusterRole", "cdi.kubevirt.io:edit"))
-	claim := &corev1.PersistentVolumeClaim{}
-	if err := p.Client.Get(context.Background(), client.ObjectKey{Namespace: "golden", Name: "debian"}, claim); err != nil {
-		p.t.Fatal(err)
-	}
-	claim.Status.Phase, claim.Status.Capacity = corev1.ClaimBound, claim.Spec.Resources.Requests
-	if err := p.Client.Status().Update(context.Background(), claim); err != nil {
-		p.t.Fatal(err)
-	}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "debian"}}
+	p.status(claim, func() { claim.Status.Phase, claim.Status.Capacity = corev1.ClaimBound, claim.Spec.Resources.Requests })
 	made := &metav1.PartialObjectMetadata{}
 	made.SetGroupVersionKind(bindingKind)
 	if err := p.Client.Get(context.Background(), client.ObjectKey{Name: sourcesPolicy}, made); err != nil {
@@ -103,11 +97,10 @@ func (p *plane) sourcePod(volume string) *corev1.Pod {
 	p.t.Helper()
 	pod, key := &corev1.Pod{}, client.ObjectKey{Namespace: "golden", Name: sourcePodName(get(p, volume, &cdi.DataVolume{}))}
 	p.Until(func() string { return fmt.Sprint(p.Client.Get(context.Background(), key, pod)) }, func(got string) bool { return got == "<nil>" })
-	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, "10.0.0.7", []corev1.PodIP{{IP: "10.0.0.7"}}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerName, Image: "x", ImageID: "x", State: running()}}
-	if err := p.Client.Status().Update(context.Background(), pod); err != nil {
-		p.t.Fatal(err)
-	}
+	p.status(pod, func() {
+		pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, "10.0.0.7", []corev1.PodIP{{IP: "10.0.0.7"}}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerName, Image: "x", ImageID: "x", State: running()}}
+	})
 	return pod
 }
 

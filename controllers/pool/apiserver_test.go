@@ -13,6 +13,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -285,8 +286,13 @@ func (p *plane) scaleSubresource() {
 	if got.Spec.Replicas != 3 || got.Status.Selector != "app=tiny" {
 		p.t.Errorf("scale is %+v %+v", got.Spec, got.Status)
 	}
-	got.Spec.Replicas = 1
-	if err := p.Client.SubResource("scale").Update(context.Background(), pool, client.WithSubResourceBody(got)); err != nil {
+	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller writes the status meanwhile
+		if err := p.Client.SubResource("scale").Get(context.Background(), pool, got); err != nil {
+			return err
+		}
+		got.Spec.Replicas = 1
+		return p.Client.SubResource("scale").Update(context.Background(), pool, client.WithSubResourceBody(got))
+	}); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -360,7 +366,9 @@ func TestSchema(t *testing.T) {
 	if err := p.Client.List(context.Background(), &v1beta1.VirtualMachinePoolList{}); err != nil {
 		t.Errorf("pools cannot be listed: %v", err)
 	}
-	if out := p.Kubectl("explain", "vmpool.spec.replicas"); !strings.Contains(out, "Default: 1") {
-		t.Errorf("kubectl explain says\n%s", out)
-	}
+	// The API server publishes the schema a moment after the kind.
+	p.Until(func() string {
+		out, err := p.Try("", "explain", "vmpool.spec.replicas")
+		return fmt.Sprintf("%s (%v)", out, err)
+	}, func(said string) bool { return strings.Contains(said, "Default: 1") })
 }

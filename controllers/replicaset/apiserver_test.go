@@ -12,6 +12,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -194,8 +195,13 @@ func (p *plane) scaleSubresource() {
 	if got.Spec.Replicas != 1 || got.Status.Replicas != 1 || got.Status.Selector != "app=tiny" {
 		p.t.Errorf("scale is %+v %+v", got.Spec, got.Status)
 	}
-	got.Spec.Replicas = 2
-	if err := p.Client.SubResource("scale").Update(context.Background(), rs, client.WithSubResourceBody(got)); err != nil {
+	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller writes the status meanwhile
+		if err := p.Client.SubResource("scale").Get(context.Background(), rs, got); err != nil {
+			return err
+		}
+		got.Spec.Replicas = 2
+		return p.Client.SubResource("scale").Update(context.Background(), rs, client.WithSubResourceBody(got))
+	}); err != nil {
 		p.t.Fatal(err)
 	}
 	p.shows("2 2 1")
@@ -284,7 +290,9 @@ func TestSchema(t *testing.T) {
 	if got, _, _ := unstructured.NestedString(kept.Object, "spec", "template", "metadata", "generateName"); got != "box-" {
 		t.Errorf("the template's generateName is %q", got)
 	}
-	if out := p.Kubectl("explain", "vmirs.spec.replicas"); !strings.Contains(out, "Default: 1") {
-		t.Errorf("kubectl explain says\n%s", out)
-	}
+	// The API server publishes the schema a moment after the kind.
+	p.Until(func() string {
+		out, err := p.Try("", "explain", "vmirs.spec.replicas")
+		return fmt.Sprintf("%s (%v)", out, err)
+	}, func(said string) bool { return strings.Contains(said, "Default: 1") })
 }
