@@ -13,7 +13,6 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -286,15 +285,7 @@ func (p *plane) scaleSubresource() {
 	if got.Spec.Replicas != 3 || got.Status.Selector != "app=tiny" {
 		p.t.Errorf("scale is %+v %+v", got.Spec, got.Status)
 	}
-	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller writes the status meanwhile
-		if err := p.Client.SubResource("scale").Get(context.Background(), pool, got); err != nil {
-			return err
-		}
-		got.Spec.Replicas = 1
-		return p.Client.SubResource("scale").Update(context.Background(), pool, client.WithSubResourceBody(got))
-	}); err != nil {
-		p.t.Fatal(err)
-	}
+	p.Scale(pool, 1)
 }
 
 // TestNeverTooMany: two virt-controllers at once, whose caches are behind as

@@ -12,7 +12,6 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -195,15 +194,7 @@ func (p *plane) scaleSubresource() {
 	if got.Spec.Replicas != 1 || got.Status.Replicas != 1 || got.Status.Selector != "app=tiny" {
 		p.t.Errorf("scale is %+v %+v", got.Spec, got.Status)
 	}
-	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller writes the status meanwhile
-		if err := p.Client.SubResource("scale").Get(context.Background(), rs, got); err != nil {
-			return err
-		}
-		got.Spec.Replicas = 2
-		return p.Client.SubResource("scale").Update(context.Background(), rs, client.WithSubResourceBody(got))
-	}); err != nil {
-		p.t.Fatal(err)
-	}
+	p.Scale(rs, 2)
 	p.shows("2 2 1")
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -145,6 +147,22 @@ func (p *Plane) row(kind client.Object, name string) (string, error) {
 		}
 	}
 	return strings.Join(columns, " "), nil
+}
+
+// Scale writes an object's replicas by its subresource scale, as a HorizontalPodAutoscaler does: anew where a controller wrote the object
+// meanwhile.
+func (p *Plane) Scale(object client.Object, replicas int32) {
+	p.t.Helper()
+	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		scale := &autoscalingv1.Scale{}
+		if err := p.Client.SubResource("scale").Get(context.Background(), object, scale); err != nil {
+			return err
+		}
+		scale.Spec.Replicas = replicas
+		return p.Client.SubResource("scale").Update(context.Background(), object, client.WithSubResourceBody(scale))
+	}); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // Until asks until the answer is right.
