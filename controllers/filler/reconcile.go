@@ -122,7 +122,7 @@ func (r *Reconciler) look(ctx context.Context, volume *cdi.DataVolume) (world, e
 		}
 		w.lacks = storageclass.Lacks(w.claim, classes.Items)
 		w.firstConsumer = slices.ContainsFunc(classes.Items, func(c storagev1.StorageClass) bool {
-			return c.Name == ptr.Deref(w.claim.Spec.StorageClassName, "") && waitsForConsumer(&c)
+			return c.Name == ptr.Deref(storageclass.OfClaim(w.claim), "") && waitsForConsumer(&c)
 		})
 	}
 	// An earlier DataVolume of the name may have been a copy, whose end nobody has seen.

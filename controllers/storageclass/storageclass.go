@@ -99,14 +99,20 @@ func AccessMode(class *storagev1.StorageClass, mode corev1.PersistentVolumeMode)
 	return corev1.ReadWriteOnce
 }
 
+// OfClaim returns the name of the class that a claim wants: empty for a volume without a class, and nil if the claim names none yet. The
+// annotation of Kubernetes' beta counts before the field, as in the API server.
+func OfClaim(claim *corev1.PersistentVolumeClaim) *string {
+	if old, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+		return &old
+	}
+	return claim.Spec.StorageClassName
+}
+
 // Lacks returns what keeps a claim from getting a new volume, in words: its class does not exist, or it names none and no class is the default. It is
 // empty for a claim that is bound or has a volume's name, and for one that wants a volume without a class. A volume that names such a class can
 // still be bound to the claim.
 func Lacks(claim *corev1.PersistentVolumeClaim, classes []storagev1.StorageClass) string {
-	name := claim.Spec.StorageClassName
-	if old, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
-		name = &old // which counts before the field, as in the API server
-	}
+	name := OfClaim(claim)
 	switch {
 	case claim.Status.Phase == corev1.ClaimBound, claim.Spec.VolumeName != "", name != nil && *name == "":
 		return ""

@@ -45,6 +45,18 @@ func TestOnlySharingDriversGetSeveralNodes(t *testing.T) {
 	}
 }
 
+// TestAnnotationNamesTheClassOfAClaimBeforeTheField, as in the API server.
+func TestAnnotationNamesTheClassOfAClaimBeforeTheField(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("field")}}
+	if got := OfClaim(claim); *got != "field" {
+		t.Errorf("the class is %q", *got)
+	}
+	claim.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: "annotation"}
+	if got := OfClaim(claim); *got != "annotation" {
+		t.Errorf("the class is %q", *got)
+	}
+}
+
 // TestLacks: a claim lacks a class that does not exist, or a default if it names none, until it has a volume.
 func TestLacks(t *testing.T) {
 	there := storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "there"}}

@@ -67,10 +67,7 @@ func TrimClaim(object any) (any, error) {
 		Status: corev1.PersistentVolumeClaimStatus{Phase: claim.Status.Phase, Capacity: v1.OnlyStorage(claim.Status.Capacity)},
 	}
 	if claim.Status.Phase != corev1.ClaimBound {
-		trimmed.Spec.StorageClassName, trimmed.Spec.VolumeName = claim.Spec.StorageClassName, claim.Spec.VolumeName
-		if old, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
-			trimmed.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: old}
-		}
+		trimmed.Spec.StorageClassName, trimmed.Spec.VolumeName = storageclass.OfClaim(claim), claim.Spec.VolumeName
 	}
 	trimState(claim, trimmed)
 	return trimmed, nil
