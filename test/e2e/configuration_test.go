@@ -36,7 +36,7 @@ func TestClusterDefaults(t *testing.T) {
 		`{"cpuModel":null,"architectureConfiguration":null,"network":null,"smbios":null,"virtualMachineOptions":null,"evictionStrategy":null,
 		"developerConfiguration":{"cpuAllocationRatio":null,"memoryOvercommit":null,"logVerbosity":null},"additionalGuestMemoryOverheadRatio":null,"seccompConfiguration":null}`)
 	ns := namespace(t)
-	v := create(t, ns, tiny("plain", func(s *v1.VirtualMachineInstanceSpec) {
+	v := create(t, ns, tiny("plain", bootsKernel, func(s *v1.VirtualMachineInstanceSpec) {
 		s.Networks, s.Domain.Devices.Interfaces = nil, nil
 	}))
 	vmi := v.await(v1.Running)
@@ -94,7 +94,7 @@ func TestLogVerbosity(t *testing.T) {
 	began := time.Now().Add(-time.Second)
 	configure(t, `{"developerConfiguration":{"logVerbosity":{"virtAPI":3,"virtController":5,"virtHandler":5}}}`, undo)
 	ns := namespace(t)
-	create(t, ns, tiny("logged", offline)).await(v1.Running)
+	create(t, ns, tiny("logged", bootsKernel, offline)).await(v1.Running)
 	await("by component", began, map[string]string{"virt-api": `"to":3`})
 	if _, err := output("{}", "kubectl", "replace", "--raw", subresources+"/namespaces/"+ns+"/virtualmachineinstances/logged/pause", "-f", "-"); err != nil {
 		t.Fatal(err)

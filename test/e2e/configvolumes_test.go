@@ -86,7 +86,7 @@ func TestConfigVolumes(t *testing.T) {
 	hold(t, ns, object(t, "Secret", "keys", map[string]string{"token": "secret\n", "large": large}))
 	hold(t, ns, object(t, "ConfigMap", "answers", map[string]string{"Autounattend.xml": "<unattend/>", "script.ps1": "# script"}))
 	kubectl(t, "-n", ns, "create", "serviceaccount", "robot")
-	m := createVM(t, ns, "files", v1.RunStrategyAlways, offline, onSATA,
+	m := createVM(t, ns, "files", v1.RunStrategyAlways, offline, onSATA, bootsKernel,
 		files(hardDisk(v1.DiskBusVirtio), settings()), files(cdrom(v1.DiskBusSATA), keys()), files(hardDisk(v1.DiskBusSATA), facts()),
 		files(hardDisk(v1.DiskBusSCSI), v1.Volume{Name: "robot", ServiceAccount: &v1.ServiceAccountVolumeSource{ServiceAccountName: "robot"}}),
 		files(cdrom(v1.DiskBusSCSI), v1.Volume{Name: "answers", Sysprep: &v1.SysprepSource{ConfigMap: &corev1.LocalObjectReference{Name: "answers"}}}),

@@ -35,7 +35,7 @@ func TestDrainOfTheOnlyNode(t *testing.T) {
 	}
 	ns := namespace(t)
 	machine := func(name string, strategy v1.EvictionStrategy) (vm, types.UID) {
-		m := createVM(t, ns, name, v1.RunStrategyAlways, evictedBy(strategy))
+		m := createVM(t, ns, name, v1.RunStrategyAlways, bootsKernel, evictedBy(strategy))
 		return m, m.runs("")
 	}
 	ends, ended := machine("drain-ends", v1.EvictionStrategyNone)

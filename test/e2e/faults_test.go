@@ -168,7 +168,7 @@ func TestVMsDoNotNoticeAKilledHandler(t *testing.T) {
 // TestQEMUKilled: the VMI says what happened to its QEMU.
 func TestQEMUKilled(t *testing.T) {
 	t.Parallel()
-	v := create(t, namespace(t), tiny("killed"))
+	v := create(t, namespace(t), tiny("killed", bootsKernel))
 	v.await(v1.Running)
 	signal(t, "KILL", v.qemu())
 	status := v.await(v1.Failed).Status
@@ -182,7 +182,7 @@ func TestQEMUKilled(t *testing.T) {
 // TestLauncherKilled: QEMU goes with its launcher.
 func TestLauncherKilled(t *testing.T) {
 	t.Parallel()
-	v := create(t, namespace(t), tiny("killed"))
+	v := create(t, namespace(t), tiny("killed", bootsKernel))
 	v.await(v1.Running)
 	qemu := v.qemu()
 	signal(t, "KILL", v.launcher())

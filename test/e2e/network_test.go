@@ -45,7 +45,7 @@ func TestGuestReachesAndIsReachedByTCP(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, clientManifest)
-	open, listed := create(t, ns, tiny("open")), create(t, ns, tiny("listed", bootsKernel, ports(7)))
+	open, listed := create(t, ns, tiny("open", bootsKernel)), create(t, ns, tiny("listed", bootsKernel, ports(7)))
 	kubectl(t, "-n", ns, "wait", "--for=condition=Ready", "pod/client", "--timeout=600s")
 	for _, v := range []vmi{open, listed} {
 		v.await(v1.Running)

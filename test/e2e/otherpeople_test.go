@@ -50,7 +50,7 @@ func TestManifestsWrittenForKubeVirtRun(t *testing.T) {
 	hold(t, ns, object(t, "ConfigMap", "cd", map[string]string{"text": "on the CD-ROM"}))
 	usb, cd := hardDisk(v1.DiskBusUSB), cdrom(v1.DiskBusSATA)
 	usb.Serial, cd.CDRom.ReadOnly = serial, ptr.To(false)
-	written := tiny("written", onSATA, offline, func(s *v1.VirtualMachineInstanceSpec) {
+	written := tiny("written", onSATA, bootsKernel, offline, func(s *v1.VirtualMachineInstanceSpec) {
 		s.Domain.Machine = &v1.Machine{Type: "pc-q35-rhel8.6.0"}
 		s.Domain.Resources.Requests = v1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi"), "devices.kubevirt.io/kvm": resource.MustParse("1")}
 		s.Domain.Resources.Limits = v1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Ei")}

@@ -66,7 +66,7 @@ kind: Secret
 metadata: {name: keys}
 stringData: {a: "ssh-ed25519 AAAA first\n", b: "ssh-rsa BBBB second\n"}
 `)
-	v := create(t, ns, tiny("devices", func(s *v1.VirtualMachineInstanceSpec) {
+	v := create(t, ns, tiny("devices", bootsKernel, func(s *v1.VirtualMachineInstanceSpec) {
 		s.Hostname = "renamed"
 		s.EvictionStrategy = ptr.To(v1.EvictionStrategyNone)
 		s.Tolerations = []corev1.Toleration{{Key: "edge", Operator: corev1.TolerationOpExists}}

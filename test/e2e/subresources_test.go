@@ -205,7 +205,7 @@ func TestStartStopRestartByRunStrategy(t *testing.T) {
 	} {
 		t.Run(string(strategy), func(t *testing.T) {
 			t.Parallel()
-			life(createVM(t, ns, strings.ToLower(string(strategy)), strategy))
+			life(createVM(t, ns, strings.ToLower(string(strategy)), strategy, bootsKernel))
 		})
 	}
 }
