@@ -58,6 +58,9 @@ type moving struct {
 type played struct {
 	*testing.T
 	conn *control.Conn
+	// turn is held by what the launcher does, be it asked for by a command or by the test, until its state is reported: a
+	// launcher does one thing after the other.
+	turn sync.Mutex
 
 	mu      sync.Mutex
 	asked   []string
@@ -204,62 +207,96 @@ func (p *played) play() {
 			return
 		}
 		command.Close()
-		p.mu.Lock()
-		if command.Execute != control.CommandQueryState {
-			p.asked = append(p.asked, command.Execute)
-			p.given[command.Execute] = slices.Clone(command.Data)
-		}
-		answer := control.Message{ID: command.ID, Return: json.RawMessage("{}")}
-		if text, ok := p.answers[command.Execute]; ok {
-			answer.Return = json.RawMessage(text)
-		}
-		if command.Execute == control.CommandExportDisk && slices.Contains(p.asked, control.CommandReceive) {
-			p.refuse[command.Execute] = "the channels are in use"
-		}
-		if why, ok := p.refuse[command.Execute]; ok {
-			answer.Return, answer.Error = nil, &control.RemoteError{Description: why}
-		} else if brought, ok := control.AnswerFile(command.Execute); ok {
-			ours, theirs := testkit.SocketPair(p.T)
-			file, _ := theirs.File()
-			theirs.Close()
-			own, _ := ours.File()
-			ours.Close()
-			p.ends = append(p.ends, own)
-			answer.Files = []control.File{{Name: brought.Name, File: file}}
-		}
-		if command.Execute == control.CommandQueryState {
-			answer.Return, _ = json.Marshal(p.state)
-		}
-		p.mu.Unlock()
-		err = p.conn.Send(answer)
-		for _, f := range answer.Files {
-			f.Close()
-		}
-		if err != nil {
+		if !p.follow(command) {
 			return
 		}
-		if answer.Error == nil {
-			p.obey(command.Execute)
-		}
 	}
+}
+
+// follow answers a command, does what it asks, and reports whether the connection goes on.
+func (p *played) follow(command *control.Message) bool {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	answer := p.answerTo(command)
+	err := p.conn.Send(answer)
+	for _, f := range answer.Files {
+		f.Close()
+	}
+	if err == nil && answer.Error == nil {
+		p.obey(command.Execute)
+	}
+	return err == nil
+}
+
+// answerTo notes a command, and returns its answer.
+func (p *played) answerTo(command *control.Message) control.Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if command.Execute != control.CommandQueryState {
+		p.asked = append(p.asked, command.Execute)
+		p.given[command.Execute] = slices.Clone(command.Data)
+	}
+	answer := control.Message{ID: command.ID, Return: json.RawMessage("{}")}
+	if text, ok := p.answers[command.Execute]; ok {
+		answer.Return = json.RawMessage(text)
+	}
+	if command.Execute == control.CommandExportDisk && slices.Contains(p.asked, control.CommandReceive) {
+		p.refuse[command.Execute] = "the channels are in use"
+	}
+	if why, ok := p.refuse[command.Execute]; ok {
+		answer.Return, answer.Error = nil, &control.RemoteError{Description: why}
+	} else if brought, ok := control.AnswerFile(command.Execute); ok {
+		ours, theirs := testkit.SocketPair(p.T)
+		file, _ := theirs.File()
+		theirs.Close()
+		own, _ := ours.File()
+		ours.Close()
+		p.ends = append(p.ends, own)
+		answer.Files = []control.File{{Name: brought.Name, File: file}}
+	}
+	if command.Execute == control.CommandQueryState {
+		answer.Return, _ = json.Marshal(p.state)
+	}
+	return answer
+}
+
+// answer has the launcher answer a command with a text.
+func (p *played) answer(command, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers[command] = text
+}
+
+// refuses has the launcher answer a command with an error.
+func (p *played) refuses(command, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse[command] = why
 }
 
 // obey is what follows a command at once.
 func (p *played) obey(command string) {
 	switch command {
 	case control.CommandStart:
-		p.report(control.StateReceiving)
+		p.tell(control.StateReceiving)
 	case control.CommandMigrate:
-		p.report(p.is().State, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobRunning})
+		p.tell(p.is().State, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobRunning})
 	case control.CommandCancelJob:
-		p.report(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobCanceled})
+		p.tell(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobCanceled})
 	case control.CommandRelease:
-		p.report(control.StateExited)
+		p.tell(control.StateExited)
 	case control.CommandRun, control.CommandTakeBack:
-		if !strings.Contains(p.answers[command], "refused") && p.is().State != control.StateExited { // a launcher that has ended runs nothing
-			p.report(control.StateRunning, p.is().Jobs...)
+		if !strings.Contains(p.answerOf(command), "refused") && p.is().State != control.StateExited { // a launcher that has ended runs nothing
+			p.tell(control.StateRunning, p.is().Jobs...)
 		}
 	}
+}
+
+// answerOf is the text of a command's answer.
+func (p *played) answerOf(command string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.answers[command]
 }
 
 func (p *played) is() control.StateReport {
@@ -268,8 +305,15 @@ func (p *played) is() control.StateReport {
 	return p.state
 }
 
-// report has the launcher report a state, with its jobs.
+// report has the launcher report a state, with its jobs, once it has done what it was asked for.
 func (p *played) report(state control.State, jobs ...control.Job) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	p.tell(state, jobs...)
+}
+
+// tell sends a state, in its turn.
+func (p *played) tell(state control.State, jobs ...control.Job) {
 	p.mu.Lock()
 	p.state.State, p.state.Jobs = state, jobs
 	data, _ := json.Marshal(p.state)
@@ -306,10 +350,12 @@ func (p *played) commands() []string {
 
 // sent is a source that has sent everything.
 func (p *played) sent() {
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	p.mu.Lock()
 	p.state.Migration = &control.MigrationReport{Transferred: 1000, DowntimeMilliseconds: 42}
 	p.mu.Unlock()
-	p.report(control.StateMoved, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobDone, Done: 1000})
+	p.tell(control.StateMoved, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobDone, Done: 1000})
 }
 
 func (m *moving) vmi() *v1.VirtualMachineInstance {
@@ -442,9 +488,9 @@ func TestGuestStaysWhateverFails(t *testing.T) {
 		fail func(m *moving)
 		says string
 	}{
-		"the target's launcher refuses": {func(m *moving) { m.target.refuse[control.CommandStart] = "no room" }, "no room"},
-		"the source's launcher refuses": {func(m *moving) { m.source.refuse[control.CommandMigrate] = "the guest reboots" }, "the guest reboots"},
-		"a disk cannot be exported":     {func(m *moving) { m.target.refuse[control.CommandExportDisk] = "no such disk" }, "no such disk"},
+		"the target's launcher refuses": {func(m *moving) { m.target.refuses(control.CommandStart, "no room") }, "no room"},
+		"the source's launcher refuses": {func(m *moving) { m.source.refuses(control.CommandMigrate, "the guest reboots") }, "the guest reboots"},
+		"a disk cannot be exported":     {func(m *moving) { m.target.refuses(control.CommandExportDisk, "no such disk") }, "no such disk"},
 		"the copying fails": {func(m *moving) {
 			m.copies()
 			m.source.report(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobFailed, Error: "it takes too long"})
@@ -526,7 +572,7 @@ func TestWithoutAPIServerGuestRunsOnOneSide(t *testing.T) {
 // TestSourceTakesBackWhatTheTargetRefuses: the target's QEMU does not let the guest run, and the source takes it back.
 func TestSourceTakesBackWhatTheTargetRefuses(t *testing.T) {
 	m := newMoving(t)
-	m.target.answers[control.CommandRun] = `{"refused":"Failed to get a lock"}`
+	m.target.answer(control.CommandRun, `{"refused":"Failed to get a lock"}`)
 	m.copies()
 	m.source.sent()
 	m.target.report(control.StateReceived)
@@ -541,22 +587,20 @@ func TestSourceTakesBackWhatTheTargetRefuses(t *testing.T) {
 // TestSourceDoesNotTakeBackWhatMayHaveRun: the target's launcher does not say whether the guest ran. Its source must not take it back.
 func TestSourceDoesNotTakeBackWhatMayHaveRun(t *testing.T) {
 	m := newMoving(t)
-	m.target.refuse[control.CommandRun] = "QEMU does not answer"
+	m.target.refuses(control.CommandRun, "QEMU does not answer")
 	m.copies()
 	m.source.sent()
 	m.target.report(control.StateReceived)
 	m.until("tried", func() bool { return m.target.wasAsked(control.CommandRun) > 1 })
 	if m.source.wasAsked(control.CommandTakeBack) != 0 || m.status().Decision != v1.DecisionTarget {
-		t.Errorf("%+v, the source was asked for %v", m.status(), m.source.asked)
+		t.Errorf("%+v, the source was asked for %v", m.status(), m.source.commands())
 	}
 }
 
 // TestSilentTargetQEMUIsGivenUp: a QEMU that never says whether it lets a guest run does not keep the guest standing still for ever.
 func TestSilentTargetQEMUIsGivenUp(t *testing.T) {
 	m := newMoving(t)
-	m.target.mu.Lock()
-	m.target.refuse[control.CommandRun] = "QEMU does not answer"
-	m.target.mu.Unlock()
+	m.target.refuses(control.CommandRun, "QEMU does not answer")
 	m.copies()
 	m.source.sent()
 	m.target.report(control.StateReceived)
@@ -714,9 +758,7 @@ func TestMigrationToAnotherPodOfTheNode(t *testing.T) {
 			m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
 		}, v1.DecisionTarget},
 		"the target's QEMU does not let it run": {func(m *moving) {
-			m.target.mu.Lock()
-			m.target.answers[control.CommandRun] = `{"refused":"Failed to get a lock"}`
-			m.target.mu.Unlock()
+			m.target.answer(control.CommandRun, `{"refused":"Failed to get a lock"}`)
 			sent(m)
 		}, v1.DecisionSource},
 		"restarted, and the target's QEMU has not all of it": {func(m *moving) { away(m); m.source.sent(); m.target.report(control.StateExited) }, v1.DecisionSource},
@@ -821,7 +863,7 @@ func TestStalledMigrationIsNoticed(t *testing.T) {
 // is if somebody has decided already.
 func TestSourceWritesBeforeItSends(t *testing.T) {
 	m := newMoving(t)
-	m.source.refuse[control.CommandMigrate] = "the guest reboots"
+	m.source.refuses(control.CommandMigrate, "the guest reboots")
 	m.until("decided", func() bool { return m.status().Decision != "" })
 	m.idle()
 	if !m.status().Sends() {

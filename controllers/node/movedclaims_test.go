@@ -127,16 +127,12 @@ func TestGuestStaysIfTargetHasNoRoomForItsDisk(t *testing.T) {
 		"a source's error":      {`{"claims":[{"error":"broken"}]}`, "", "inspect the disk of volume root: broken"},
 	} {
 		m := newMovingClaim(t)
-		m.source.mu.Lock()
-		m.target.mu.Lock()
 		if c.source != "" {
-			m.source.answers[control.CommandInspect] = c.source
+			m.source.answer(control.CommandInspect, c.source)
 		}
 		if c.target != "" {
-			m.target.answers[control.CommandInspect] = c.target
+			m.target.answer(control.CommandInspect, c.target)
 		}
-		m.target.mu.Unlock()
-		m.source.mu.Unlock()
 		m.begins()
 		m.until(name, func() bool { return m.status().Decision == v1.DecisionSource })
 		m.idle()

@@ -172,9 +172,7 @@ func TestPostCopyOfSilentQEMUFreesItsPlace(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		m := newLate(t)
 		m.leaves()
-		m.target.mu.Lock()
-		m.target.refuse[control.CommandRun] = "QEMU does not answer"
-		m.target.mu.Unlock()
+		m.target.refuses(control.CommandRun, "QEMU does not answer")
 		if !known { // the target's virt-handler was restarted
 			m.there.mu.Lock()
 			m.there.offered = nil
@@ -285,13 +283,6 @@ func TestPostCopyTargetAsksAgainToRun(t *testing.T) {
 	if s := m.status(); !strings.Contains(s.TargetState.Failure, "no lock") {
 		t.Errorf("%+v", s.TargetState)
 	}
-}
-
-// answer has the launcher answer a command with a text.
-func (p *played) answer(command, text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.answers[command] = text
 }
 
 // lacks takes the feature post-copy from a launcher.
