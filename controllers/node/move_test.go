@@ -58,9 +58,9 @@ type moving struct {
 type played struct {
 	*testing.T
 	conn *control.Conn
-	// turn is held by what the launcher does, be it asked for by a command or by the test, until its state is reported: a
+	// acts is held by what the launcher does, be it asked for by a command or by the test, until its state is reported: a
 	// launcher does one thing after the other.
-	turn sync.Mutex
+	acts sync.Mutex
 
 	mu      sync.Mutex
 	asked   []string
@@ -213,10 +213,10 @@ func (p *played) play() {
 	}
 }
 
-// follow answers a command, does what it asks, and reports whether the connection goes on.
+// follow answers a command, does what it asks, and says whether the connection goes on.
 func (p *played) follow(command *control.Message) bool {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	p.acts.Lock()
+	defer p.acts.Unlock()
 	answer := p.answerTo(command)
 	err := p.conn.Send(answer)
 	for _, f := range answer.Files {
@@ -305,14 +305,14 @@ func (p *played) is() control.StateReport {
 	return p.state
 }
 
-// report has the launcher report a state, with its jobs, once it has done what it was asked for.
+// report has the launcher report a state, with its jobs, once it has done what it has heard of.
 func (p *played) report(state control.State, jobs ...control.Job) {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	p.acts.Lock()
+	defer p.acts.Unlock()
 	p.tell(state, jobs...)
 }
 
-// tell sends a state, in its turn.
+// tell sends a state. Its caller holds acts.
 func (p *played) tell(state control.State, jobs ...control.Job) {
 	p.mu.Lock()
 	p.state.State, p.state.Jobs = state, jobs
@@ -350,8 +350,8 @@ func (p *played) commands() []string {
 
 // sent is a source that has sent everything.
 func (p *played) sent() {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	p.acts.Lock()
+	defer p.acts.Unlock()
 	p.mu.Lock()
 	p.state.Migration = &control.MigrationReport{Transferred: 1000, DowntimeMilliseconds: 42}
 	p.mu.Unlock()
@@ -557,7 +557,7 @@ func TestWithoutAPIServerGuestRunsOnOneSide(t *testing.T) {
 		for range 20 {
 			m.turn()
 			if m.target.wasAsked(control.CommandRun)+m.source.wasAsked(control.CommandTakeBack)+m.source.wasAsked(control.CommandRelease) > 0 || m.status().Decision != "" {
-				t.Fatalf("decided without the API server: %v, %v", m.source.asked, m.target.asked)
+				t.Fatalf("decided without the API server: %v, %v", m.source.commands(), m.target.commands())
 			}
 		}
 		m.away.Store(false)
@@ -650,7 +650,7 @@ func TestRestartedHandlerGoesOnWithMigrations(t *testing.T) {
 func TestUnexpectedGuestIsNotReceived(t *testing.T) {
 	m := newMoving(t)
 	offer := func(change func(*peers.Offer)) *peers.Offer {
-		o := &peers.Offer{Namespace: "default", Name: "vm", UID: "u", QEMUVersion: "7.2.22", Machine: *m.source.state.Machine}
+		o := &peers.Offer{Namespace: "default", Name: "vm", UID: "u", QEMUVersion: "7.2.22", Machine: *m.source.is().Machine}
 		change(o)
 		return o
 	}

@@ -65,7 +65,7 @@ func TestTargetMakesADiskAsLarge(t *testing.T) {
 		t.Errorf("the target starts with %+v", disk)
 	}
 	if m.source.wasAsked(control.CommandMirrorDisk) != 1 || m.target.wasAsked(control.CommandExportDisk) != 1 {
-		t.Errorf("the source was asked for %v, the target for %v", m.source.asked, m.target.asked)
+		t.Errorf("the source was asked for %v, the target for %v", m.source.commands(), m.target.commands())
 	}
 	var asked control.InspectRequest
 	if err := json.Unmarshal(m.source.arguments(control.CommandInspect), &asked); err != nil || len(asked.Claims) != 1 || asked.Claims[0] != (control.Claim{Volume: "root", ReadOnly: true}) {
@@ -140,7 +140,7 @@ func TestGuestStaysIfTargetHasNoRoomForItsDisk(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", name, s, c.says)
 		}
 		if m.target.wasAsked(control.CommandStart) != 0 || m.source.wasAsked(control.CommandMigrate) != 0 {
-			t.Errorf("%s: the source was asked for %v, the target for %v", name, m.source.asked, m.target.asked)
+			t.Errorf("%s: the source was asked for %v, the target for %v", name, m.source.commands(), m.target.commands())
 		}
 	}
 }

@@ -34,10 +34,12 @@ func job(kind control.JobKind, state control.JobState) control.Job {
 
 // due has the source's launcher say that only post-copy brings the migration to its end.
 func (m *moving) due() {
+	m.source.acts.Lock()
+	defer m.source.acts.Unlock()
 	m.source.mu.Lock()
 	m.source.state.Migration = &control.MigrationReport{PostCopyDue: true}
 	m.source.mu.Unlock()
-	m.source.report(control.StateRunning, job(control.JobMigrate, control.JobRunning))
+	m.source.tell(control.StateRunning, job(control.JobMigrate, control.JobRunning))
 }
 
 // leaves brings the guest to where it has left the source, and its memory has not.
@@ -55,7 +57,7 @@ func TestPostCopyEndsWhenTheMemoryIsThere(t *testing.T) {
 	m.copies()
 	var asked control.MigrateRequest
 	if err := json.Unmarshal(m.source.arguments(control.CommandMigrate), &asked); err != nil || !asked.PostCopy || m.target.wasAsked(control.CommandPermitPostCopy) != 1 || m.status().PostCopy() {
-		t.Errorf("the source was asked %+v (%v), the target for %v; %+v", asked, err, m.target.asked, m.status().SourceState)
+		t.Errorf("the source was asked %+v (%v), the target for %v; %+v", asked, err, m.target.commands(), m.status().SourceState)
 	}
 	m.leaves()
 	if !m.status().PostCopy() {
@@ -253,7 +255,7 @@ func TestDecidedMigrationGetsNoPostCopy(t *testing.T) {
 	m.until("cancelled", func() bool { return m.source.wasAsked(control.CommandCancelJob) > 0 })
 	m.idle()
 	if m.source.wasAsked(control.CommandPostCopy) != 0 || m.status().PostCopy() {
-		t.Errorf("the source was asked for %v", m.source.asked)
+		t.Errorf("the source was asked for %v", m.source.commands())
 	}
 	m.runsOn(v1.DecisionSource)
 }

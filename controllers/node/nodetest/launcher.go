@@ -22,8 +22,8 @@ type Launcher struct {
 	Conn *control.Conn
 }
 
-// NewLauncher speaks over a connection, which the test's end closes. An answer is
-// waited for 10 s at most.
+// NewLauncher speaks over a connection, which the test's end closes. All that
+// virt-handler says must have come within testkit.Patience.
 func NewLauncher(t *testing.T, raw *net.UnixConn) *Launcher {
 	t.Helper()
 	t.Cleanup(func() { raw.Close() })
