@@ -14,6 +14,13 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/zone"
 )
 
+// tinyKernel has QEMU load the kernel of the tiny guest, which is faster than a boot from the disk.
+const tinyKernel = `    firmware:
+      kernelBoot:
+        container: {image: "localhost/kubeqemu/tiny-container-disk:dev", kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd}
+        kernelArgs: console=ttyS0 quiet nokaslr cryptomgr.notests mitigations=off no_timer_check
+`
+
 // tiny is the run of the sample with the tiny guest, whose domain has more fields.
 func tiny(t *testing.T, domain string, args ...string) *started {
 	t.Helper()
@@ -25,7 +32,7 @@ func tiny(t *testing.T, domain string, args ...string) *started {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest := strings.Replace(string(sample), "  domain:\n", "  domain:\n"+domain, 1)
+	manifest := strings.Replace(string(sample), "  domain:\n", "  domain:\n"+tinyKernel+domain, 1)
 	return newStarted(t, manifest, append(args, "--image", "localhost/kubeqemu/tiny-container-disk:dev="+image)...)
 }
 

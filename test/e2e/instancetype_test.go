@@ -82,8 +82,8 @@ func TestCommonInstancetypes(t *testing.T) {
 	for size, preference := range map[string]string{"u1.nano": "alpine", "o1.nano": "cirros"} {
 		name := strings.ReplaceAll(size, ".", "-")
 		apply(t, ns, fmt.Sprintf("{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: %s}, spec: {runStrategy: Always, instancetype: {name: %s}, preference: {name: %s}, "+
-			"template: {spec: {domain: {devices: {autoattachGraphicsDevice: false}}, terminationGracePeriodSeconds: 0, volumes: [{name: root, containerDisk: {image: %q}}]}}}}",
-			name, size, preference, tinyImage))
+			"template: {spec: {domain: {devices: {autoattachGraphicsDevice: false}, firmware: {kernelBoot: %s}}, terminationGracePeriodSeconds: 0, volumes: [{name: root, containerDisk: {image: %q}}]}}}}",
+			name, size, preference, tinyKernel, tinyImage))
 		v := vmi{t: t, namespace: ns, name: name}
 		if err := poll(func() error {
 			_, err := output("", "kubectl", "-n", ns, "get", "vmi", name)

@@ -371,6 +371,6 @@ func TestVMInNamespace(t *testing.T) {
 			diagnose(t, name)
 		}
 	})
-	createVM(t, name, "vm", v1.RunStrategyAlways).runs("")
+	createVM(t, name, "vm", v1.RunStrategyAlways, bootsKernel).runs("")
 	kubectl(t, "delete", "namespace", name, "--timeout=600s")
 }

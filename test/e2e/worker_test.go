@@ -20,7 +20,7 @@ func inNowhere(s *v1.VirtualMachineInstanceSpec) {
 func TestNodesTokenWritesOnlyItsVMIs(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	own, foreign, unbound := create(t, ns, tiny("own")), create(t, ns, tiny("foreign", inNowhere)), create(t, ns, tiny("unbound", inNowhere))
+	own, foreign, unbound := create(t, ns, tiny("own", bootsKernel)), create(t, ns, tiny("foreign", inNowhere)), create(t, ns, tiny("unbound", inNowhere))
 	node := own.await(v1.Running).Status.NodeName
 	foreign.await(v1.Scheduling)
 	unbound.await(v1.Scheduling)
