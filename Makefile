@@ -63,7 +63,7 @@ LINK := -ldflags='-s -w'
 GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text
 
 .PHONY: test-all
-test-all: test unit-race long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party fuzz ## test, and the long ones
+test-all: test unit-race e2e long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart; guests in a guest, whose kernel has what this machine's may lack (half an hour or more)
@@ -152,7 +152,7 @@ e2e: packages cluster images ## end-to-end tests on a cluster of their own
 	go test -v $(e2e_args)
 
 .PHONY: test-e2e
-test-e2e: packages cluster images # make e2e as a part of make test, without -race: that looks at the tests alone, and they take three times the CPU time
+test-e2e: packages cluster images # make e2e as a part of make test, without -race, which would see the own code of these tests alone, for their CPU time over again
 	@test/part.sh e2e $(GOTESTSUM) --format testname --jsonfile $(TIMES)/e2e.json -- $(filter-out -race,$(e2e_args))
 
 .PHONY: prometheus

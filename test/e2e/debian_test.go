@@ -73,7 +73,7 @@ func TestDebian(t *testing.T) {
 	for place, more := range map[string]string{
 		"\nspec:\n":               debianSpec,
 		"    cloudInitNoCloud:\n": "      networkDataSecretRef: {name: network}\n",
-		// An emulated CPU takes long to find the primes of an RSA key, and seconds for what nobody asks for here.
+		// An emulated CPU takes long to find the primes of an RSA key. The other two take seconds, and nobody needs them here.
 		"        ssh_pwauth: true\n": "        bootcmd: [systemctl mask --runtime --now qemu-guest-agent]\n        ssh_genkeytypes: [ed25519]\n" +
 			"        ssh: {emit_keys_to_console: false}\n        grub_dpkg: {enabled: false}\n",
 	} {
@@ -113,7 +113,7 @@ func TestDebian(t *testing.T) {
 		// DHCP would have given it a lifetime.
 		{"ip -4 -o addr show scope global permanent", " 10.0.2.2/24 "},
 		{"ip -4 route show default", "via 10.0.2.1 "},
-		// As cloud-init status --wait does, which is a Python program that takes an emulated CPU 15 s.
+		// What cloud-init status --wait waits for. That is a Python program, which takes an emulated CPU 15 s.
 		{"until [ -e /run/cloud-init/result.json ]; do sleep 1; done; cat /run/cloud-init/result.json", `"errors": []`},
 		// The user data names no default user, so that it is root's.
 		{"sudo cat /root/.ssh/authorized_keys", " me@home"},

@@ -33,7 +33,8 @@ var plainManifests = map[string]string{
   volumes:
   - {name: containerdisk, containerDisk: {image: "` + sataImage + `"}}
 `,
-	// These two are about clouds' data and networks: QEMU loads their kernel, which is faster than a boot from the disk.
+	// nocloud and masquerade are about cloud-init's data and the network. QEMU loads their kernel, unlike that of KubeVirt's examples:
+	// it is faster than a boot from the disk.
 	"nocloud": `
   domain:
     firmware: {kernelBoot: ` + tinyKernel + `}
