@@ -113,7 +113,7 @@ func TestDebian(t *testing.T) {
 		// DHCP would have given it a lifetime.
 		{"ip -4 -o addr show scope global permanent", " 10.0.2.2/24 "},
 		{"ip -4 route show default", "via 10.0.2.1 "},
-		// What cloud-init status --wait waits for. That is a Python program, which takes an emulated CPU 15 s.
+		// cloud-init writes its result at its end. Its own command for the wait is a Python program of 15 s of an emulated CPU.
 		{"until [ -e /run/cloud-init/result.json ]; do sleep 1; done; cat /run/cloud-init/result.json", `"errors": []`},
 		// The user data names no default user, so that it is root's.
 		{"sudo cat /root/.ssh/authorized_keys", " me@home"},
