@@ -17,7 +17,7 @@ import (
 // tinyKernel has QEMU load the kernel of the tiny guest, which is faster than a boot from the disk.
 const tinyKernel = `    firmware:
       kernelBoot:
-        container: {image: "localhost/kubeqemu/tiny-container-disk:dev", kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd}
+        container: {image: "localhost/kubeqemu/tiny-container-disk:dev", kernelPath: /boot/vmlinux, initrdPath: /boot/initrd}
         kernelArgs: console=ttyS0 quiet nokaslr cryptomgr.notests mitigations=off no_timer_check
 `
 
