@@ -12,7 +12,10 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -22,7 +25,8 @@ import (
 )
 
 // getter gets objects as kubectl get does, for the many questions of a test
-// that waits: a hundred kubectls a second would leave the guests no CPU.
+// that waits: a hundred kubectls a second would leave the guests no CPU. It makes
+// and deletes what each test has, too.
 type getter struct {
 	client rest.Interface
 	mapper meta.RESTMapper
@@ -109,6 +113,64 @@ func (g *getter) get(args []string) ([]byte, error) {
 		request = request.Param("fieldSelector", *fields)
 	}
 	return request.Do(context.Background()).Raw()
+}
+
+// makeNamespace is kubectl create namespace. The labels are KEY=VALUE.
+func makeNamespace(name string, labels []string) error {
+	g, err := getters()
+	if err != nil {
+		return err
+	}
+	namespace := corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+	for _, label := range labels {
+		key, value, _ := strings.Cut(label, "=")
+		namespace.Labels[key] = value
+	}
+	text, err := json.Marshal(namespace)
+	if err != nil {
+		return err
+	}
+	return g.client.Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type", "application/json").Body(text).
+		Timeout(getTimeout).Do(context.Background()).Error()
+}
+
+// deleteVMs is kubectl delete vm,vmi --all: it deletes the VMs and the VMIs of a namespace, and waits until they are gone.
+func deleteVMs(namespace string) error {
+	return poll(func() error {
+		var left []string
+		for _, kind := range []string{"virtualmachines", "virtualmachineinstances"} {
+			all, err := getObject[metav1.PartialObjectMetadataList]("-n", namespace, kind)
+			if err != nil {
+				return err
+			}
+			for _, object := range all.Items {
+				left = append(left, kind+"/"+object.Name)
+				if object.DeletionTimestamp != nil {
+					continue
+				}
+				if err := deleteObject("/apis/kubevirt.io/v1/namespaces", namespace, kind, object.Name); err != nil {
+					return err
+				}
+			}
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("delete all of namespace %s: %s are still there", namespace, strings.Join(left, ", "))
+		}
+		return nil
+	})
+}
+
+// deleteObject is kubectl delete --wait=false --ignore-not-found of the object of an API path.
+func deleteObject(elements ...string) error {
+	g, err := getters()
+	if err != nil {
+		return err
+	}
+	err = g.client.Delete().AbsPath(elements...).Timeout(getTimeout).Do(context.Background()).Error()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // split tells words from options, whose values follow them.

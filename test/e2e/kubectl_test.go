@@ -90,21 +90,17 @@ var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 func namespace(t *testing.T, labels ...string) string {
 	t.Helper()
 	name := fmt.Sprintf("%.40s-%05d", notInNames.ReplaceAllString(strings.ToLower(t.Name()), "-"), time.Now().UnixMicro()%100000)
-	kubectl(t, "create", "namespace", name)
+	if err := makeNamespace(name, labels); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			diagnose(t, name)
 		}
-		if _, err := output("", "kubectl", "-n", name, "delete", "vm,vmi", "--all", "--timeout=600s"); err != nil {
-			t.Error(err)
-		}
-		if _, err := output("", "kubectl", "delete", "namespace", name, "--wait=false"); err != nil {
+		if err := errors.Join(deleteVMs(name), deleteObject("/api/v1/namespaces", name)); err != nil {
 			t.Error(err)
 		}
 	})
-	if len(labels) > 0 {
-		kubectl(t, append([]string{"label", "namespace", name}, labels...)...)
-	}
 	return name
 }
 
