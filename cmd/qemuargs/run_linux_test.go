@@ -35,7 +35,22 @@ func TestMain(m *testing.M) { golden.Main(withFakes{m}, "testdata/explain/*.txt"
 // withFakes is the tests, or the command.
 type withFakes struct{ *testing.M }
 
-func (w withFakes) Run() int { return fakes.Run(w.M, 0) }
+// Run runs the tests with one cache of images, so that the tiny guest's is unpacked once; or it plays a fake.
+func (w withFakes) Run() int {
+	if _, plays := fakes[filepath.Base(os.Args[0])]; plays {
+		return fakes.Run(w.M, 0)
+	}
+	cache, err := os.MkdirTemp("", "cache")
+	if err == nil {
+		err = os.Setenv("XDG_CACHE_HOME", cache)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "make a cache of images:", err)
+		return 1
+	}
+	defer os.RemoveAll(cache)
+	return fakes.Run(w.M, 0)
+}
 
 // tinyImage is the tiny guest's container disk.
 const tinyImage = "../../_output/images/tiny-virtio-container-disk.tar"
@@ -84,7 +99,7 @@ func newStarted(t *testing.T, manifest string, args ...string) *started {
 		args = append(args, "--image", "root="+filepath.Join(dir, "guest.img"))
 	}
 	s.cmd = exec.Command(fakes.Path(t, "qemuargs"), append([]string{"run", s.manifest, "--accelerator", "tcg"}, args...)...)
-	s.cmd.Env = append(os.Environ(), "TMPDIR="+s.temporary, "XDG_CACHE_HOME="+filepath.Join(s.temporary, "cache"), "HOME="+s.temporary)
+	s.cmd.Env = append(os.Environ(), "TMPDIR="+s.temporary, "HOME="+s.temporary)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return s
 }
@@ -653,7 +668,7 @@ func (s *started) becomeNobody() {
 	}
 	s.cmd.Path = program
 	s.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
-	s.cmd.Dir = s.temporary
+	s.cmd.Dir, s.cmd.Env = s.temporary, append(s.cmd.Env, "XDG_CACHE_HOME="+filepath.Join(s.temporary, "cache"))
 }
 
 func copyFile(from, to string, mode os.FileMode) error {

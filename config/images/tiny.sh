@@ -34,7 +34,7 @@ tiny_image() {
 	apt_extract "$tree/debs" $debs
 	tiny_initramfs
 	tiny_disk
-	# Kernel and initramfs also by themselves, for kernelBoot. QEMU takes the kernel packed or as ELF.
+	# Kernel and initramfs also by themselves, for kernelBoot. With the BIOS, QEMU takes a kernel as bzImage or as ELF.
 	unpack_kernel "$tree/vmlinuz" "$tree/vmlinux"
 	pack "$name-container-disk" --owner 107:107 --file "$tree/tiny.qcow2:/disk/tiny.qcow2:0440" \
 		--file "$tree/vmlinuz:/boot/vmlinuz:0440" --file "$tree/vmlinux:/boot/vmlinux:0440" --file "$tree/initrd:/boot/initrd:0440"
@@ -42,16 +42,22 @@ tiny_image() {
 	say "$name: done, $(du -h "$images/$name-container-disk.tar" | cut -f1)"
 }
 
-# unpack_kernel BZIMAGE ELF writes the kernel that a bzImage has in it, as its header says (the Linux/x86 boot protocol: setup_sects,
-# payload_offset, payload_length). The payload's last four bytes are no part of the packed kernel, but its size.
+# unpack_kernel BZIMAGE ELF writes the kernel that a bzImage has in it. The header says where (the Linux/x86 boot protocol:
+# setup_sects, payload_offset, payload_length). The payload's last four bytes are the unpacked kernel's size.
 unpack_kernel() {
-	local setup_sects payload_offset payload_length unpack=(lz4 -dc)
+	local setup_sects payload_offset payload_length size unpack
 	setup_sects=$(od -An -tu1 -j $((0x1f1)) -N 1 "$1")
 	read -r payload_offset payload_length < <(od -An -tu4 -j $((0x248)) -N 8 "$1")
-	dd if="$1" of="$2.packed" bs=1M iflag=skip_bytes,count_bytes status=none \
-		skip=$(((setup_sects + 1) * 512 + payload_offset)) count=$((payload_length - 4))
-	if [ "$(head -c 6 "$2.packed" | od -An -tx1 | tr -d ' ')" = fd377a585a00 ]; then unpack=(xz -dc); fi
-	"${unpack[@]}" <"$2.packed" >"$2"
+	dd if="$1" of="$2.payload" bs=1M iflag=skip_bytes,count_bytes status=none \
+		skip=$(((setup_sects + 1) * 512 + payload_offset)) count="$payload_length"
+	size=$(tail -c 4 "$2.payload" | od -An -tu4 | tr -d ' ')
+	case $(od -An -tx1 -N 4 "$2.payload" | tr -d ' ') in
+	02214c18) unpack='lz4 -dc' ;;
+	fd377a58) unpack='xz -dc' ;;
+	*) echo "the kernel $1 is packed neither by LZ4 nor by XZ" >&2; return 1 ;;
+	esac
+	head -c -4 "$2.payload" | $unpack >"$2"
+	[ "$(stat -c %s "$2")" = "$size" ] || { echo "the kernel $1 does not unpack to the $size bytes that it names" >&2; return 1; }
 }
 
 # tiny_initramfs [BUSYBOX [TTY]] makes $tree/initrd, with a shell on the serial port TTY. The build runs BUSYBOX, which is the

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -25,8 +26,8 @@ import (
 )
 
 // getter gets objects as kubectl get does, for the many questions of a test
-// that waits: a hundred kubectls a second would leave the guests no CPU. It makes
-// and deletes what each test has, too.
+// that waits: a hundred kubectls a second would leave the guests no CPU. It also
+// makes a test's namespace, and deletes its VMs and the namespace.
 type getter struct {
 	client rest.Interface
 	mapper meta.RESTMapper
@@ -123,23 +124,35 @@ func makeNamespace(name string, labels []string) error {
 	}
 	namespace := corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
 	for _, label := range labels {
-		key, value, _ := strings.Cut(label, "=")
+		key, value, found := strings.Cut(label, "=")
+		if !found {
+			return fmt.Errorf("make namespace %s: the label %q is not KEY=VALUE", name, label)
+		}
 		namespace.Labels[key] = value
 	}
 	text, err := json.Marshal(namespace)
 	if err != nil {
 		return err
 	}
-	return g.client.Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type", "application/json").Body(text).
-		Timeout(getTimeout).Do(context.Background()).Error()
+	if err := g.client.Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type", "application/json").Body(text).
+		Timeout(patience).Do(context.Background()).Error(); err != nil {
+		return fmt.Errorf("make namespace %s: %w", name, err)
+	}
+	return nil
 }
 
-// deleteVMs is kubectl delete vm,vmi --all: it deletes the VMs and the VMIs of a namespace, and waits until they are gone.
+// deleteVMs is kubectl delete vm,vmi --all: it deletes the VMs and the VMIs of a namespace, and waits until
+// none is left, of those that came meanwhile too.
 func deleteVMs(namespace string) error {
-	return poll(func() error {
+	var unknown error
+	err := poll(func() error {
 		var left []string
 		for _, kind := range []string{"virtualmachines", "virtualmachineinstances"} {
 			all, err := getObject[metav1.PartialObjectMetadataList]("-n", namespace, kind)
+			if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) { // the API server does not serve it
+				unknown = err
+				return nil
+			}
 			if err != nil {
 				return err
 			}
@@ -158,6 +171,7 @@ func deleteVMs(namespace string) error {
 		}
 		return nil
 	})
+	return errors.Join(err, unknown)
 }
 
 // deleteObject is kubectl delete --wait=false --ignore-not-found of the object of an API path.
@@ -167,10 +181,10 @@ func deleteObject(elements ...string) error {
 		return err
 	}
 	err = g.client.Delete().AbsPath(elements...).Timeout(getTimeout).Do(context.Background()).Error()
-	if apierrors.IsNotFound(err) {
-		return nil
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s: %w", path.Join(elements...), err)
 	}
-	return err
+	return nil
 }
 
 // split tells words from options, whose values follow them.

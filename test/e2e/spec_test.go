@@ -14,7 +14,7 @@ import (
 )
 
 // TestKernelBoot: a guest without any disk or interface boots the kernel of a
-// container image.
+// container image, which is packed, as users have it. Most tests' is not.
 func TestKernelBoot(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)

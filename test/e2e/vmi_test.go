@@ -43,8 +43,8 @@ func tiny(name string, edits ...func(*v1.VirtualMachineInstanceSpec)) *v1.Virtua
 	return vmi
 }
 
-// tinyKernel is the kernel of the tiny guest's image, as kernelBoot names it. It is unpacked: to unpack the other one takes an emulated CPU a
-// second of its four.
+// tinyKernel is the kernel of the tiny guest's image, as kernelBoot names it. It is unpacked: an emulated CPU needs a second
+// to unpack /boot/vmlinuz. UEFI takes vmlinuz alone.
 const tinyKernel = `{container: {image: "` + tinyImage + `", kernelPath: /boot/vmlinux, initrdPath: /boot/initrd}, kernelArgs: ` + tinyArgs + `}`
 
 // tinyArgs are what the boot loader of the tiny guest's disk tells its kernel.
@@ -52,7 +52,7 @@ const tinyArgs = "console=ttyS0 quiet nokaslr cryptomgr.notests mitigations=off 
 
 // bootsKernel has QEMU load the kernel of the first volume's image; an edit of that volume comes before. The BIOS reads a kernel from
 // a disk in some 600 steps, and an emulated CPU waits busily at each: beside four others a guest's start takes 7 to 9 s of CPU time
-// that way, and 4 s this way. Tests that do not look at how a guest loads its kernel do without the disk.
+// that way, and 3 to 4 s this way. Tests that do not look at how a guest loads its kernel do without the disk.
 func bootsKernel(s *v1.VirtualMachineInstanceSpec) {
 	s.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
 		KernelArgs: tinyArgs,
