@@ -63,7 +63,7 @@ func inGuest(t *testing.T, lines ...string) string {
 	boot := kernel(t, "tiny-nested")
 	cmd := exec.CommandContext(ctx, launchertest.Program(t, "qemu-system-x86_64"), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", "q35", "-cpu", "max", "-smp", "2", "-m", "1024", "-accel", "tcg,tb-size=256", "-serial", "stdio",
-		"-kernel", filepath.Join(boot, "vmlinux"), "-initrd", filepath.Join(boot, "initrd"), "-append", "console=ttyS0 quiet",
+		"-kernel", filepath.Join(boot, "vmlinuz"), "-initrd", filepath.Join(boot, "initrd"), "-append", "console=ttyS0 quiet",
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	said := testkit.NewTranscript(t, "the guest's serial port")

@@ -74,7 +74,7 @@ func newMachine(t *testing.T, queues int, card v1.Interface, network v1.Network)
 	domain.Memory = &v1.Memory{Guest: resource.NewQuantity(128<<20, resource.BinarySI)}
 	domain.CPU = &v1.CPU{Cores: uint32(queues)}
 	domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{KernelArgs: "console=ttyS0 quiet",
-		Container: &v1.KernelBootContainer{Image: "tiny", KernelPath: "/boot/vmlinux", InitrdPath: "/boot/initrd"}}}
+		Container: &v1.KernelBootContainer{Image: "tiny", KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd"}}}
 	card.Name, network.Name = "default", "default"
 	domain.Devices = v1.Devices{AutoattachGraphicsDevice: ptr.To(false), NetworkInterfaceMultiQueue: ptr.To(queues > 1), Interfaces: []v1.Interface{card}}
 	vmi.Spec.Networks = []v1.Network{network}
@@ -86,7 +86,7 @@ func newMachine(t *testing.T, queues int, card v1.Interface, network v1.Network)
 	}
 	boot := kernel(t, "tiny-virtio")
 	machine, errs := resolve.Machine(vmi, resolve.Host{Accelerator: qemuargs.TCG, QEMUVersion: version, NICs: map[string]resolve.NIC{"default": {MTU: 1500}},
-		Kernel: &qemuargs.KernelFacts{Path: filepath.Join(boot, "vmlinux"), Initrd: filepath.Join(boot, "initrd")}})
+		Kernel: &qemuargs.KernelFacts{Path: filepath.Join(boot, "vmlinuz"), Initrd: filepath.Join(boot, "initrd")}})
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
@@ -100,7 +100,7 @@ func kernel(t *testing.T, image string) string {
 	t.Helper()
 	folder := t.TempDir()
 	// The archive has one layer.
-	unpack := fmt.Sprintf("tar -xOf %s/%s-container-disk.tar --wildcards '*.tar.gz' | tar -xzf - -C %s --no-same-owner boot/vmlinux boot/initrd", images, image, folder)
+	unpack := fmt.Sprintf("tar -xOf %s/%s-container-disk.tar --wildcards '*.tar.gz' | tar -xzf - -C %s --no-same-owner boot/vmlinuz boot/initrd", images, image, folder)
 	if said, err := exec.Command("sh", "-c", unpack).CombinedOutput(); err != nil {
 		t.Fatalf("unpack the guest's kernel (config/images/build.sh tiny nested makes it): %v: %s", err, said)
 	}
