@@ -16,7 +16,7 @@ endif
 export GOFLAGS := -trimpath $(shell go env GOFLAGS)
 
 # What a bare Debian 12 machine needs; installed by `make packages`.
-PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup xz-utils zstd dnsmasq-base \
+PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetworking-plugins genisoimage dmsetup zstd dnsmasq-base \
 	$(shell grep -v '^\#' config/images/packages.txt)
 
 # $(call install,PACKAGES) installs those of Debian's packages that are missing.
