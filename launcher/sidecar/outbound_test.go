@@ -141,6 +141,7 @@ func pod(t *testing.T, addresses []netip.Prefix) int {
 			t.Fatal(err)
 		}
 	}
+	awaitLinkLocal(t, links["eth0"])
 	all := int(uint16(unix.ETH_P_ALL)<<8 | uint16(unix.ETH_P_ALL)>>8)
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
 	if err == nil {
@@ -151,6 +152,19 @@ func pod(t *testing.T, addresses []netip.Prefix) int {
 	}
 	t.Cleanup(func() { unix.Close(socket) })
 	return socket
+}
+
+// awaitLinkLocal waits until the kernel has given the link its link-local address, which the kernel does from a worker once it sees the carrier. passt
+// ends with "External interface not usable" if it is to send IPv6 from a link that has none. In a pod, the CNI plugin has made the link long before.
+func awaitLinkLocal(t *testing.T, link netlink.Link) {
+	t.Helper()
+	testkit.Until(t, "the pod's interface has a link-local address", func() bool {
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		if err != nil {
+			t.Fatalf("list the addresses of the pod's interface: %v", err)
+		}
+		return slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() })
+	})
 }
 
 // connected starts passt in the thread's network namespace, and is the connection that QEMU would have.
