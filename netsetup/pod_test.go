@@ -235,11 +235,18 @@ func (p *pod) runDHCPClient() map[string]string {
 	if err := os.WriteFile(script, []byte(dhcpScript), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
-	out := p.run(p.guest, []string{"LEASE=" + lease}, "busybox", "udhcpc", "-i", guestLink, "-s", script,
-		"-f", "-q", "-n", "-t", "10", "-T", "1", "-O", "mtu", "-O", "search", "-O", "serverid", "-O", "staticroutes")
+	// The client takes a server for dead that answers none of three messages.
+	testkit.Slower(p.t, 2*time.Second, func(each time.Duration) error {
+		out, err := p.command(p.guest, []string{"LEASE=" + lease}, "busybox", "udhcpc", "-i", guestLink, "-s", script,
+			"-f", "-q", "-n", "-t", "3", "-T", fmt.Sprint(each.Seconds()), "-O", "mtu", "-O", "search", "-O", "serverid", "-O", "staticroutes")
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
 	text, err := os.ReadFile(lease)
 	if err != nil {
-		p.t.Fatalf("DHCP client got no lease: %v\n%s", err, out)
+		p.t.Fatalf("read what the DHCP client was told: %v", err)
 	}
 	told := map[string]string{}
 	for line := range strings.Lines(string(text)) {
@@ -249,9 +256,19 @@ func (p *pod) runDHCPClient() map[string]string {
 	return told
 }
 
-// run runs a program to its end within a namespace, which it inherits from the
-// thread that starts it.
+// run runs a program to its end within a namespace, and fails the test if the program fails.
 func (p *pod) run(netns ns.NetNS, env []string, name string, args ...string) string {
+	p.t.Helper()
+	out, err := p.command(netns, env, name, args...)
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// command runs a program to its end within a namespace, which it inherits from the
+// thread that starts it, and returns what it wrote.
+func (p *pod) command(netns ns.NetNS, env []string, name string, args ...string) (string, error) {
 	p.t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -265,9 +282,9 @@ func (p *pod) run(netns ns.NetNS, env []string, name string, args ...string) str
 	err = cmd.Wait()
 	text, _ := os.ReadFile(out.Name())
 	if err != nil {
-		p.t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, text)
+		err = fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
-	return string(text)
+	return string(text), err
 }
 
 // serveTCP answers each connection with whose address it came from, then echoes.
