@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -187,11 +188,11 @@ type takes struct {
 }
 
 func (i *takes) play(conn net.Conn) {
+	var text []byte
 	request, err := http.ReadRequest(bufio.NewReader(conn))
-	if err != nil {
-		return
+	if err == nil {
+		text, err = io.ReadAll(request.Body)
 	}
-	text, err := io.ReadAll(request.Body)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.heads = append(i.heads, request)
@@ -202,6 +203,18 @@ func (i *takes) play(conn net.Conn) {
 	i.got = append(i.got, string(text))
 	fmt.Fprint(conn, "HTTP/1.1 204 No Content\r\n\r\n")
 }
+
+// one waits until the importer has had one image or a part of one, and returns it.
+func (i *takes) one(t *testing.T) string {
+	t.Helper()
+	testkit.Until(t, "the importer's end", func() bool { i.mu.Lock(); defer i.mu.Unlock(); return len(i.got) == 1 })
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.got[0]
+}
+
+// brokeOff are an importer's errors where a part came. On a busy machine, a client may be too silent before anything has come at all.
+var brokeOff = []string{io.ErrUnexpectedEOF.Error(), io.ErrClosedPipe.Error(), io.EOF.Error()}
 
 // says is an importer that answers before it has read the image.
 func says(answer string) func(net.Conn) {
@@ -456,10 +469,8 @@ func TestStoppedUploadIsNotTakenForTheWhole(t *testing.T) {
 			}
 			text, _ := io.ReadAll(response.Body)
 			b.idle()
-			i.mu.Lock()
-			defer i.mu.Unlock()
-			if response.StatusCode != 400 || !bytes.Contains(text, []byte("broke off")) || len(i.got) != 1 || i.got[0] == "ab" {
-				t.Errorf("%d %s; the importer got %q", response.StatusCode, text, i.got)
+			if got := i.one(t); response.StatusCode != 400 || !bytes.Contains(text, []byte("broke off")) || !slices.Contains(brokeOff, got) {
+				t.Errorf("%d %s; the importer got %q", response.StatusCode, text, got)
 			}
 		})
 		t.Run("the client goes: "+name, func(t *testing.T) {

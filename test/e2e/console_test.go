@@ -192,8 +192,8 @@ func (s *transcript) interrupt() {
 	}
 }
 
-// announcement is what the tiny guest says by itself, such as that it has its lease.
-var announcement = regexp.MustCompile(`(?m)^tiny: .*\n`)
+// announcement is what the tiny guest says by itself, such as that it has its lease, also behind a command's last line that does not end.
+var announcement = regexp.MustCompile(`tiny: .*\n`)
 
 // run runs a command in the guest's shell and returns what it printed and its
 // exit status.
