@@ -235,19 +235,19 @@ func (p *pod) runDHCPClient() map[string]string {
 	if err := os.WriteFile(script, []byte(dhcpScript), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
-	// The client takes a server for dead that answers none of three messages.
-	testkit.Slower(p.t, 2*time.Second, func(each time.Duration) error {
+	var text []byte
+	// The client gives up after three messages without an answer.
+	testkit.Slower(p.t, 8*time.Second, func(patience time.Duration) error {
 		out, err := p.command(p.guest, []string{"LEASE=" + lease}, "busybox", "udhcpc", "-i", guestLink, "-s", script,
-			"-f", "-q", "-n", "-t", "3", "-T", fmt.Sprint(each.Seconds()), "-O", "mtu", "-O", "search", "-O", "serverid", "-O", "staticroutes")
+			"-f", "-q", "-n", "-t", "3", "-T", fmt.Sprint(int(patience.Seconds())/4), "-O", "mtu", "-O", "search", "-O", "serverid", "-O", "staticroutes")
+		if err == nil {
+			text, err = os.ReadFile(lease)
+		}
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 		return nil
 	})
-	text, err := os.ReadFile(lease)
-	if err != nil {
-		p.t.Fatalf("read what the DHCP client was told: %v", err)
-	}
 	told := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -267,7 +267,7 @@ func (p *pod) run(netns ns.NetNS, env []string, name string, args ...string) str
 }
 
 // command runs a program to its end within a namespace, which it inherits from the
-// thread that starts it, and returns what it wrote.
+// thread that starts it, and returns what the program wrote.
 func (p *pod) command(netns ns.NetNS, env []string, name string, args ...string) (string, error) {
 	p.t.Helper()
 	cmd := exec.Command(name, args...)

@@ -141,7 +141,9 @@ func pod(t *testing.T, addresses []netip.Prefix) int {
 			t.Fatal(err)
 		}
 	}
-	awaitLinkLocal(t, links["eth0"])
+	if slices.ContainsFunc(addresses, func(a netip.Prefix) bool { return a.Addr().Is6() }) {
+		awaitLinkLocal(t, links["eth0"])
+	}
 	all := int(uint16(unix.ETH_P_ALL)<<8 | uint16(unix.ETH_P_ALL)>>8)
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
 	if err == nil {
@@ -154,16 +156,16 @@ func pod(t *testing.T, addresses []netip.Prefix) int {
 	return socket
 }
 
-// awaitLinkLocal waits until the kernel has given the link its link-local address, which the kernel does from a worker once it sees the carrier. passt
-// ends with "External interface not usable" if it is to send IPv6 from a link that has none. In a pod, the CNI plugin has made the link long before.
+// awaitLinkLocal waits for the link's link-local address. A worker of the kernel adds it some time after the link is up. Without it, passt that is to send
+// IPv6 ends with "External interface not usable". A CNI plugin makes a pod's link long before passt starts.
 func awaitLinkLocal(t *testing.T, link netlink.Link) {
 	t.Helper()
-	testkit.Until(t, "the pod's interface has a link-local address", func() bool {
+	testkit.Eventually(t, "the pod's interface has a link-local address", func() error {
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_V6)
-		if err != nil {
-			t.Fatalf("list the addresses of the pod's interface: %v", err)
+		if err == nil && !slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }) {
+			err = errors.New("it has none")
 		}
-		return slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() })
+		return err
 	})
 }
 

@@ -192,8 +192,8 @@ func (s *transcript) interrupt() {
 	}
 }
 
-// announcement is what the tiny guest says by itself, such as that it has its lease, also behind a command's last line that does not end.
-var announcement = regexp.MustCompile(`tiny: .*\n`)
+// announcement is what the tiny guest says by itself, such as that it has its lease. It may follow a command's last line that does not end.
+var announcement = regexp.MustCompile(`tiny: (\w+ [0-9a-f.:]+/\d+ via |cidata |config-2 |cannot mount |ACPI |ignoring |bye).*\n`)
 
 // run runs a command in the guest's shell and returns what it printed and its
 // exit status.
