@@ -62,6 +62,28 @@ func (s *testServer) takesOthers(t *testing.T) {
 	}
 }
 
+// warnedTemplates are templates of VMs that are taken, with the beginning of what the API server warns of: no guest starts with them, or none reads them.
+var warnedTemplates = map[string]struct{ patch, warns string }{
+	"time-zone":  {"domain: {clock: {timezone: Mars/Olympus}}", `domain.clock.timezone: there is no time zone "Mars/Olympus": no guest with it starts`},
+	"cpu-model":  {"domain: {cpu: {model: Pentium9}}", "domain.cpu.model: QEMU has no CPU model Pentium9, so no node takes the guest"},
+	"cloud-init": {`volumes: [{name: root, cloudInitNoCloud: {userData: "#cloud-config\nusers: [a\n"}}]`, "volumes[0].cloudInitNoCloud.userData is no YAML, and cloud-init does not read it: "},
+	"host-disk":  {"volumes: [{name: root, hostDisk: {path: /etc/passwd.img, type: Disk}}]", "volumes[0].hostDisk.path: Forbidden: lies below no folder that the cluster's configuration permits"},
+}
+
+// warnsOfTemplates: a VM that will not run as its template says is taken, and whoever applies it is told.
+func (s *testServer) warnsOfTemplates(t *testing.T) {
+	for name, c := range warnedTemplates {
+		as, heard := s.warned()
+		if err := as.Create(t.Context(), machineOf(changedObject(t, name, c.patch)), client.DryRunAll); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, want := heard.next(), "spec.template.spec."+c.warns; !strings.HasPrefix(got, want) {
+			t.Errorf("%s: the API server warns %q, want %q", name, got, want)
+		}
+	}
+}
+
 // takesOthersKubeVirt: a KubeVirt of OpenShift's, or of KubeVirt's own examples, is taken.
 func (s *testServer) takesOthersKubeVirt(t *testing.T) {
 	for spec, want := range map[string]string{

@@ -68,6 +68,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("pools", s.pools)
 	t.Run("presets", s.presets)
 	t.Run("taken with warnings", s.takesOthers)
+	t.Run("templates with warnings", s.warnsOfTemplates)
 	t.Run("KubeVirts of others", s.takesOthersKubeVirt)
 	t.Run("exported", s.takesExported)
 	t.Run("beside KubeVirt", s.besideKubeVirt)
@@ -311,7 +312,7 @@ func (s *testServer) update(t *testing.T) {
 		return c.Patch(t.Context(), vmi.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body)))
 	}
 	for body, says := range map[string]string{
-		`{"spec":{"hostname":"renamed"}}`:                        "update of VMI object is restricted",
+		`{"spec":{"hostname":"renamed"}}`:                        "update of VMI object is restricted: change the template of its VirtualMachine, and restart that",
 		`{"metadata":{"labels":{"kubevirt.io/nodeName":"x"}}}`:   "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited: kubevirt.io/nodeName",
 		`{"metadata":{"labels":{"kubevirt.io/created-by":"x"}}}`: "kubevirt.io/created-by",
 		`{"metadata":{"labels":{"kubevirt.io/other":"x"}}}`:      "",
