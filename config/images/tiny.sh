@@ -10,7 +10,7 @@ tiny_modules='virtio_pci virtio_blk virtio_net virtio_scsi virtio-rng virtio_bal
 # no driver for AHCI (a SATA disk or CD-ROM of q35), USB, e1000 or the watchdog, but it is up in half the time: it is
 # packed with LZ4, and TCG takes 2.6 s to unpack the other's XZ. Both boot from a disk on any bus.
 build_tiny() {
-	tiny_image tiny linux-image-amd64 "$tiny_modules ahci xhci_pci usb_storage e1000 e1000e i6300esb"
+	tiny_image tiny linux-image-amd64 "$tiny_modules ahci xhci_pci usb_storage e1000 e1000e 8139cp i6300esb"
 	tiny_image tiny-virtio linux-image-cloud-amd64 "$tiny_modules"
 }
 
