@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -75,6 +77,8 @@ func TestEachPlatformSwitchBoots(t *testing.T) {
 // SeaBIOS boots only from disks with sectors of 512 bytes. With -boot strict=on it boots only from devices with a boot index, and a disk has none where only
 // a card has a bootOrder. For such VMIs QEMU loads the kernel of the disk's image.
 //
+// Debian's kernel does not start in less than 128 MiB: a guest with less has 64 MiB more.
+//
 // In a guest with -cpu max,svm=off, emulated by QEMU 7.2, glibc's loader fails an assertion, linkval[0] == '/'. With QEMU 11.1 the guest boots. Such a VMI
 // keeps its svm.
 func bootable(t *testing.T, text string, vmi *v1.VirtualMachineInstance) string {
@@ -93,6 +97,9 @@ func bootable(t *testing.T, text string, vmi *v1.VirtualMachineInstance) string 
 			Image: vmi.Spec.Volumes[0].ContainerDisk.Image, KernelPath: "/boot/vmlinux", InitrdPath: "/boot/initrd"}}
 		changed = true
 	}
+	if larger(&vmi.Spec.Domain) {
+		changed = true
+	}
 	isSVM := func(f v1.CPUFeature) bool { return f.Name == "svm" }
 	if cpu := vmi.Spec.Domain.CPU; cpu != nil && cpu.Model == "" && slices.ContainsFunc(cpu.Features, isSVM) && isQEMU7(t) {
 		t.Log("THIS MACHINE'S QEMU 7 RUNS NO PROGRAMS WITH -cpu max,svm=off: THE GUEST KEEPS ITS svm")
@@ -106,6 +113,22 @@ func bootable(t *testing.T, text string, vmi *v1.VirtualMachineInstance) string 
 		t.Fatal(err)
 	}
 	return string(manifest)
+}
+
+// larger gives a guest with less than 128 MiB of memory 64 MiB more, and reports whether it did.
+func larger(d *v1.DomainSpec) bool {
+	most, more, changed := resource.MustParse("128Mi"), resource.MustParse("64Mi"), false
+	if d.Memory != nil && d.Memory.Guest != nil && d.Memory.Guest.Cmp(most) < 0 {
+		d.Memory.Guest.Add(more)
+		changed = true
+	}
+	for _, list := range []v1.ResourceList{d.Resources.Requests, d.Resources.Limits} {
+		if q, ok := list[corev1.ResourceMemory]; ok && q.Cmp(most) < 0 {
+			q.Add(more)
+			list[corev1.ResourceMemory], changed = q, true
+		}
+	}
+	return changed
 }
 
 // isQEMU7 reports whether the machine's QEMU is of the series 7.
