@@ -77,7 +77,7 @@ func TestEachPlatformSwitchBoots(t *testing.T) {
 // SeaBIOS boots only from disks with sectors of 512 bytes. With -boot strict=on it boots only from devices with a boot index, and a disk has none where only
 // a card has a bootOrder. For such VMIs QEMU loads the kernel of the disk's image.
 //
-// Debian's kernel does not start in less than 128 MiB: a guest with less has 64 MiB more.
+// Debian's generic kernel did not start from its disk in 64 or 96 MiB: a guest with less than 128 MiB has 64 MiB more.
 //
 // In a guest with -cpu max,svm=off, emulated by QEMU 7.2, glibc's loader fails an assertion, linkval[0] == '/'. With QEMU 11.1 the guest boots. Such a VMI
 // keeps its svm.
