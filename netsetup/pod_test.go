@@ -232,9 +232,7 @@ func (p *pod) runDHCPClient() map[string]string {
 	p.t.Helper()
 	dir := p.t.TempDir()
 	script, lease := filepath.Join(dir, "script"), filepath.Join(dir, "lease")
-	if err := os.WriteFile(script, []byte(dhcpScript), 0o755); err != nil {
-		p.t.Fatal(err)
-	}
+	testkit.Program(p.t, script, []byte(dhcpScript))
 	var text []byte
 	// The client gives up after three messages without an answer.
 	testkit.Slower(p.t, 8*time.Second, func(patience time.Duration) error {

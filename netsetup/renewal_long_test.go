@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // TestLeaseIsRenewedOverThreeTimes: a guest that renews its lease keeps its address and its connections, over
@@ -35,9 +37,7 @@ func TestLeaseIsRenewedOverThreeTimes(t *testing.T) {
 			}
 			dir := t.TempDir()
 			script, said := filepath.Join(dir, "script"), filepath.Join(dir, "said")
-			if err := os.WriteFile(script, []byte("#!/bin/busybox sh\necho $1 $ip >>"+said+"\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Program(t, script, []byte("#!/bin/busybox sh\necho $1 $ip >>"+said+"\n"))
 			client := exec.Command("busybox", "udhcpc", "-f", "-i", guestLink, "-s", script)
 			p.inside(p.guest, client.Start)
 			defer func() { client.Process.Kill(); client.Wait() }()

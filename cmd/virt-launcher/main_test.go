@@ -216,10 +216,8 @@ func TestExitCodeOfFailures(t *testing.T) {
 // write more, all of which JSON escapes sixfold.
 func TestTerminationMessageIsBounded(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "qemu")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\nif [ \"$1\" = -version ]; then echo QEMU emulator version 99.1; exit; fi\n"+
-		"head -c 5000 /dev/zero | tr '\\0' '\\1' >&2; echo last words >&2; exit 7\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Program(t, script, []byte("#!/bin/sh\nif [ \"$1\" = -version ]; then echo QEMU emulator version 99.1; exit; fi\n"+
+		"head -c 5000 /dev/zero | tr '\\0' '\\1' >&2; echo last words >&2; exit 7\n"))
 	p := launch(t, "--qemu", script)
 	p.start()
 	if end := p.expectEnd(1, control.ReasonStartFailed); !strings.HasSuffix(end.Stderr, "\x01last words\n") {

@@ -17,7 +17,7 @@ func TestReceive(t *testing.T) {
 			t.Errorf("received %d", got)
 		}
 		got := failure(t, func(t testing.TB) { Receive(t, c, "eight") })
-		if want := "waited 10m0s in vain for eight"; got != want {
+		if want := fmt.Sprintf("waited %s in vain for eight", Patience); got != want {
 			t.Errorf("%q, not %q", got, want)
 		}
 		close(c)
@@ -36,7 +36,7 @@ func TestTranscript(t *testing.T) {
 		s = NewTranscript(t, "the guest")
 		time.AfterFunc(time.Minute, func() { fmt.Fprint(s, "login: ") })
 		s.Expect("login")
-		if got, want := vain("login"), `the guest has no "login" within 10m0s: "login: "`; got != want {
+		if got, want := vain("login"), fmt.Sprintf(`the guest has no "login" within %s: "login: "`, Patience); got != want {
 			t.Errorf("the same text twice: %q, not %q", got, want)
 		}
 		time.AfterFunc(time.Minute, s.End)

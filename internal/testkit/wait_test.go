@@ -59,7 +59,7 @@ func TestEventuallyGivesUp(t *testing.T) {
 		got := failure(t, func(t testing.TB) {
 			Eventually(t, "the end", func() error { asked++; return fmt.Errorf("error %d", asked) })
 		})
-		if want := fmt.Sprintf("waited 10m0s in vain for the end: error %d", asked); got != want {
+		if want := fmt.Sprintf("waited %s in vain for the end: error %d", Patience, asked); got != want {
 			t.Errorf("%q, not %q", got, want)
 		}
 		if least := int(Patience / lastPause); asked < least || asked > 2*least {
@@ -96,7 +96,7 @@ func TestUntil(t *testing.T) {
 			t.Errorf("asked %d times: %q", asked, got)
 		}
 		got = failure(t, func(t testing.TB) { Until(t, "the end", func() bool { return false }) })
-		if want := "waited 10m0s in vain for the end: it is not so"; got != want {
+		if want := fmt.Sprintf("waited %s in vain for the end: it is not so", Patience); got != want {
 			t.Errorf("%q, not %q", got, want)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -346,9 +347,7 @@ func TestFindUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(root, "find")
-	if err := os.WriteFile(program, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Program(t, program, self)
 	for mode, want := range map[os.FileMode]string{
 		0o640: "disk image cannot be used: /disk/disk.img has mode 0640 and owner 0:0, and cannot be read by user 107; make it readable by 107:107",
 		0o644: "<nil>",

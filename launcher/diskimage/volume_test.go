@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // state is all of a file that nobody but its owner may have changed.
@@ -148,9 +150,10 @@ func asOther(t *testing.T, variable, path string) string {
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "test")
 	data, err := os.ReadFile(self)
-	if err := errors.Join(err, os.Chmod(dir, 0o755), os.WriteFile(binary, data, 0o755)); err != nil {
+	if err := errors.Join(err, os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
+	testkit.Program(t, binary, data)
 	cmd := exec.Command(binary)
 	cmd.Dir, cmd.Env = "/", []string{variable + "=" + path}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 107, Gid: 107}}

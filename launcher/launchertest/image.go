@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // TPM is a program that runs the swtpm of the launcher's image, whose root file system is root.
@@ -32,9 +34,7 @@ func fromImage(t testing.TB, root, name string) string {
 	path := filepath.Join(t.TempDir(), filepath.Base(name))
 	text := fmt.Sprintf("#!/bin/sh\nroot='%s'\nlibraries=$root/usr/lib/x86_64-linux-gnu\n"+
 		"exec \"$root/usr/lib64/ld-linux-x86-64.so.2\" --inhibit-cache --library-path \"$libraries:$libraries/swtpm\" \"$root/%s\" \"$@\"\n", root, name)
-	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Program(t, path, []byte(text))
 	return path
 }
 
@@ -53,9 +53,7 @@ func Passt(t testing.TB, root string) []string {
 			t.Fatalf("find the launcher's image (run make image-launcher): %v", err)
 		}
 		files = append(files, filepath.Join(folder, filepath.Base(name)))
-		if err := os.WriteFile(files[len(files)-1], content, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Program(t, files[len(files)-1], content)
 	}
 	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ import (
 )
 
 // startTimeout is generous: the machine may be busy.
-const startTimeout = 3 * time.Minute
+const startTimeout = 10 * time.Minute
 
 // Server is a running kube-apiserver.
 type Server struct {
