@@ -19,11 +19,11 @@ import (
 // Apply writes the size into vmi, which has a template's annotations and spec and no defaults
 // yet. Then it sets what the preference wants in fields that are still unset. Both may be nil.
 // A field that both the template and the size set is an error, as in KubeVirt. Apply returns
-// all such errors, by the fields' paths below template.
+// all such errors, Forbidden at the fields' paths below template, or one about CPUs that cannot be spread.
 func Apply(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec, vmi *v1.VirtualMachineInstance, template *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if size != nil {
-		errs = conflicts(size, vmi, template)
+		errs = both(size, vmi, template)
 		if len(errs) > 0 {
 			return errs
 		}
@@ -37,8 +37,8 @@ func Apply(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.Vir
 	return nil
 }
 
-// conflicts are errors for the fields that both the template and the size set.
-func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMachineInstance, template *field.Path) field.ErrorList {
+// both returns errors for the fields that both the template and the size set.
+func both(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMachineInstance, template *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	conflict := func(is bool, path *field.Path) {
 		if is {
@@ -48,8 +48,8 @@ func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMach
 	spec, path := &vmi.Spec, template.Child("spec")
 	domain := path.Child("domain")
 	if cpu := spec.Domain.CPU; cpu != nil {
-		conflict(cpu.Cores != 0, domain.Child("cpu", "cores"))
 		conflict(cpu.Sockets != 0, domain.Child("cpu", "sockets"))
+		conflict(cpu.Cores != 0, domain.Child("cpu", "cores"))
 		conflict(cpu.Threads != 0, domain.Child("cpu", "threads"))
 		conflict(cpu.Model != "" && size.CPU.Model != "", domain.Child("cpu", "model"))
 		conflict(cpu.DedicatedCPUPlacement && size.CPU.DedicatedCPUPlacement != nil, domain.Child("cpu", "dedicatedCpuPlacement"))
@@ -66,9 +66,9 @@ func conflicts(size *v1beta1.VirtualMachineInstancetypeSpec, vmi *v1.VirtualMach
 	resources := domain.Child("resources")
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		_, requested := spec.Domain.Resources.Requests[name]
-		conflict(requested, resources.Child("requests").Key(string(name)))
+		conflict(requested, resources.Child("requests", string(name)))
 		_, limited := spec.Domain.Resources.Limits[name]
-		conflict(limited, resources.Child("limits").Key(string(name)))
+		conflict(limited, resources.Child("limits", string(name)))
 	}
 	// Sorted, so that the same conflicts have the same text each time.
 	for _, name := range slices.Sorted(maps.Keys(size.NodeSelector)) {
@@ -121,14 +121,11 @@ func applySize(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1
 	if size.Memory.MaxGuest != nil {
 		spec.Domain.Memory.MaxGuest = ptr.To(size.Memory.MaxGuest.DeepCopy())
 	}
-	if percent := int64(size.Memory.OvercommitPercent); percent > 0 {
+	if percent := size.Memory.OvercommitPercent; percent > 0 {
 		if spec.Domain.Resources.Requests == nil {
 			spec.Domain.Resources.Requests = v1.ResourceList{}
 		}
-		// Divided first: the product of 64 TiB and 100 is inside an int64, but the size has not
-		// been validated yet.
-		request := guest.Value() / 100 * (100 - percent)
-		spec.Domain.Resources.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request, resource.BinarySI)
+		spec.Domain.Resources.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request(guest.Value(), percent), resource.BinarySI)
 	}
 	spec.NodeSelector = merge(spec.NodeSelector, size.NodeSelector)
 	preferCopy(&spec.Domain.IOThreadsPolicy, size.IOThreadsPolicy)
@@ -140,6 +137,12 @@ func applySize(size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1
 	}
 	vmi.Annotations = merge(vmi.Annotations, size.Annotations)
 	return errs
+}
+
+// request returns what the pod requests of a guest's memory, in bytes: as many as in KubeVirt, which computes with 24 bits. So a VM that
+// moves here from KubeVirt needs the same room.
+func request(guest int64, overcommitPercent int32) int64 {
+	return int64(float32(guest) * (1 - float32(overcommitPercent)/100))
 }
 
 // merge adds the entries of more that set lacks. It changes neither map.
@@ -166,7 +169,7 @@ func spread(n uint32, preference *v1beta1.VirtualMachinePreferenceSpec, cpu *v1.
 	case "threads", "preferThreads":
 		cpu.Threads = n
 	case "spread", "preferSpread":
-		if n == 1 {
+		if n <= 1 {
 			return nil
 		}
 		switch across {
@@ -178,13 +181,25 @@ func spread(n uint32, preference *v1beta1.VirtualMachinePreferenceSpec, cpu *v1.
 			cpu.Cores, cpu.Sockets = ratio, n/ratio
 		}
 		if uint32(cpu.VCPUs()) != n {
-			return field.ErrorList{field.Invalid(field.NewPath("spec", "instancetype"), n, fmt.Sprintf(
-				"the instancetype's CPUs cannot be spread as the preference wants it (%s, ratio %d): their number is not divisible", across, ratio))}
+			return field.ErrorList{field.Invalid(field.NewPath("instancetype", "spec", "cpu", "guest"), n, notDivisible(n, across, ratio))}
 		}
 	default:
 		cpu.Sockets = n
 	}
 	return nil
+}
+
+// notDivisible returns KubeVirt's text about CPUs that cannot be spread as the preference wants it.
+func notDivisible(n uint32, across string, ratio uint32) string {
+	text := fmt.Sprintf("%d vCPUs provided by the instance type are not divisible by ", n)
+	const ofRatio = "Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of %d"
+	switch across {
+	case "CoresThreads":
+		return text + fmt.Sprintf("the number of threads per core %d", ratio)
+	case "SocketsCoresThreads":
+		return text + fmt.Sprintf("the number of threads per core 2 and "+ofRatio, ratio)
+	}
+	return text + fmt.Sprintf("the "+ofRatio+" provided by the preference", ratio)
 }
 
 func layout(preference *v1beta1.VirtualMachinePreferenceSpec) (topology, across string, ratio uint32) {

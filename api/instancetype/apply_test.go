@@ -1,17 +1,16 @@
 package instancetype
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
-
-var template = field.NewPath("spec", "template")
 
 func decode[T any](t *testing.T, text string) *T {
 	t.Helper()
@@ -112,7 +111,7 @@ func TestApply(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			vmi := &v1.VirtualMachineInstance{Spec: *decode[v1.VirtualMachineInstanceSpec](t, tt.spec)}
 			size, preference := decode[v1beta1.VirtualMachineInstancetypeSpec](t, tt.size), decode[v1beta1.VirtualMachinePreferenceSpec](t, tt.preference)
-			if errs := Apply(size, preference, vmi, template); len(errs) > 0 {
+			if errs := Apply(size, preference, vmi, template()); len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}
 			if diff := cmp.Diff(*decode[v1.VirtualMachineInstanceSpec](t, tt.want), vmi.Spec); diff != "" {
@@ -130,60 +129,127 @@ func TestApplyConflicts(t *testing.T) {
 	}{
 		{"none", everything, "", "spec: {nodeSelector: {c: d}}", nil},
 		{"CPU", everything, "", "spec: {domain: {cpu: {cores: 1, sockets: 1, threads: 1, model: max}}}",
-			[]string{"spec.domain.cpu.cores", "spec.domain.cpu.sockets", "spec.domain.cpu.threads", "spec.domain.cpu.model"}},
+			[]string{"spec.domain.cpu.sockets", "spec.domain.cpu.cores", "spec.domain.cpu.threads", "spec.domain.cpu.model"}},
 		{"model alone", small, "", "spec: {domain: {cpu: {model: max}}}", nil},
 		{"memory", small, "", "spec: {domain: {memory: {guest: 1Gi}}}", []string{"spec.domain.memory.guest"}},
 		{"resources", small, "", "spec: {domain: {resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}}}",
-			[]string{"spec.domain.resources.requests[cpu]", "spec.domain.resources.limits[cpu]", "spec.domain.resources.requests[memory]", "spec.domain.resources.limits[memory]"}},
+			[]string{"spec.domain.resources.requests.cpu", "spec.domain.resources.limits.cpu", "spec.domain.resources.requests.memory", "spec.domain.resources.limits.memory"}},
 		{"placement", everything, "", "{metadata: {annotations: {a: c}}, spec: {nodeSelector: {a: b}, schedulerName: other}}",
 			[]string{"spec.nodeSelector[a]", "spec.schedulerName", "metadata.annotations[a]"}},
 		{"the same annotation", everything, "", "metadata: {annotations: {a: b}}", nil},
 		{"threads for disks", "{cpu: {guest: 1}, memory: {guest: 1Gi}, ioThreadsPolicy: auto, ioThreads: {}}", "", "spec: {domain: {ioThreadsPolicy: shared, ioThreads: {}}}",
 			[]string{"spec.domain.ioThreadsPolicy", "spec.domain.ioThreads"}},
-		{"not divisible", everything, "cpu: {preferredCPUTopology: spread}", "spec: {}", []string{"spec.instancetype"}},
+		{"not divisible", everything, "cpu: {preferredCPUTopology: spread}", "spec: {}", []string{"instancetype.spec.cpu.guest"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			vmi, before := decode[v1.VirtualMachineInstance](t, tt.vmi), decode[v1.VirtualMachineInstance](t, tt.vmi)
 			var fields []string
-			errs := Apply(decode[v1beta1.VirtualMachineInstancetypeSpec](t, tt.size), decode[v1beta1.VirtualMachinePreferenceSpec](t, tt.preference), vmi, template)
+			errs := Apply(decode[v1beta1.VirtualMachineInstancetypeSpec](t, tt.size), decode[v1beta1.VirtualMachinePreferenceSpec](t, tt.preference), vmi, template())
 			for _, err := range errs {
 				fields = append(fields, err.Field)
 			}
 			for i, f := range tt.want {
-				if f != "spec.instancetype" {
+				if f != "instancetype.spec.cpu.guest" {
 					tt.want[i] = "spec.template." + f
 				}
 			}
 			if diff := cmp.Diff(tt.want, fields); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if len(tt.want) > 0 && tt.want[0] != "spec.instancetype" && !cmp.Equal(before, vmi) {
+			if len(tt.want) > 0 && tt.want[0] != "instancetype.spec.cpu.guest" && !cmp.Equal(before, vmi) {
 				t.Error("changed in spite of a conflict")
 			}
 		})
 	}
 }
 
-func TestCheckRequirements(t *testing.T) {
-	const all = "{cpu: {guest: 2}, memory: {guest: 1Gi}, architecture: amd64}"
+// TestRefusalsHaveKubeVirtsWords: clients of KubeVirt look for the words and the fields.
+func TestRefusalsHaveKubeVirtsWords(t *testing.T) {
+	const three = "{cpu: {guest: 3}, memory: {guest: 2Gi}}"
 	for _, tt := range []struct {
-		name, requirements, spec string
-		want                     []string
+		name, size, preference, spec string
+		want                         []metav1.StatusCause
+		text                         string
 	}{
-		{"none", "", "domain: {memory: {guest: 1Mi}}", nil},
-		{"met", all, "domain: {cpu: {cores: 2}, memory: {guest: 1Gi}}", nil},
-		{"not met", all, "{architecture: arm64, domain: {memory: {guest: 1023Mi}}}",
-			[]string{"spec.template.spec.domain.cpu", "spec.template.spec.domain.memory.guest", "spec.template.spec.architecture"}},
+		{"conflicts", small, "", "domain: {cpu: {cores: 1, sockets: 2}}", []metav1.StatusCause{
+			{Type: "FieldValueInvalid", Field: "spec.template.spec.domain.cpu.sockets", Message: "VM field(s) spec.template.spec.domain.cpu.sockets conflicts with selected instance type"},
+			{Type: "FieldValueInvalid", Field: "spec.template.spec.domain.cpu.cores", Message: "VM field(s) spec.template.spec.domain.cpu.cores conflicts with selected instance type"}},
+			"VM field(s) spec.template.spec.domain.cpu.sockets, spec.template.spec.domain.cpu.cores conflicts with selected instance type"},
+		{"resources", small, "", "domain: {resources: {requests: {memory: 1Gi}}}", []metav1.StatusCause{
+			{Type: "FieldValueInvalid", Field: "spec.template.spec.domain.resources.requests.memory", Message: "VM field(s) spec.template.spec.domain.resources.requests.memory conflicts with selected instance type"}},
+			"VM field(s) spec.template.spec.domain.resources.requests.memory conflicts with selected instance type"},
+		{"no spread", three, "cpu: {preferredCPUTopology: spread}", "{}", unspread("3 vCPUs provided by the instance type are not divisible by the Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of 2 provided by the preference"),
+			"3 vCPUs provided by the instance type are not divisible by the Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of 2 provided by the preference"},
+		{"no spread over threads", three, "cpu: {preferredCPUTopology: spread, spreadOptions: {across: CoresThreads}}", "{}",
+			unspread("3 vCPUs provided by the instance type are not divisible by the number of threads per core 2"), "3 vCPUs provided by the instance type are not divisible by the number of threads per core 2"},
+		{"no spread over all", three, "cpu: {preferredCPUTopology: preferSpread, spreadOptions: {across: SocketsCoresThreads, ratio: 4}}", "{}",
+			unspread("3 vCPUs provided by the instance type are not divisible by the number of threads per core 2 and Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of 4"),
+			"3 vCPUs provided by the instance type are not divisible by the number of threads per core 2 and Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of 4"},
+	} {
+		vmi := &v1.VirtualMachineInstance{Spec: *decode[v1.VirtualMachineInstanceSpec](t, tt.spec)}
+		errs := Apply(decode[v1beta1.VirtualMachineInstancetypeSpec](t, tt.size), decode[v1beta1.VirtualMachinePreferenceSpec](t, tt.preference), vmi, template())
+		if diff := cmp.Diff(tt.want, ConflictCauses(errs)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+		if got := ConflictText(errs); got != tt.text {
+			t.Errorf("%s: %s", tt.name, got)
+		}
+	}
+}
+
+func unspread(message string) []metav1.StatusCause {
+	return []metav1.StatusCause{{Type: "FieldValueInvalid", Field: "instancetype.spec.cpu.guest", Message: message}}
+}
+
+// TestRequestOfAnOvercommittedSize: the pod requests as many bytes as in KubeVirt.
+func TestRequestOfAnOvercommittedSize(t *testing.T) {
+	for _, c := range []struct {
+		guest   int64
+		percent int32
+		want    int64
+	}{{128 << 20, 15, 114085072}, {1000 << 20, 25, 750 << 20}, {64 << 40, 1, 69665057406976}, {math.MaxInt64, 1, 9131138404447158272}, {1 << 30, 100, 0}} {
+		if got := request(c.guest, c.percent); got != c.want {
+			t.Errorf("%d less %d %%: %d, want %d", c.guest, c.percent, got, c.want)
+		}
+	}
+}
+
+func TestLacks(t *testing.T) {
+	const all = "requirements: {cpu: {guest: 2}, memory: {guest: 1Gi}, architecture: amd64}"
+	for _, tt := range []struct {
+		name, size, preference, spec string
+		want                         []string
+	}{
+		{"no requirements", "", "{}", "domain: {memory: {guest: 1Mi}}", nil},
+		{"met", "", all, "domain: {cpu: {cores: 2}, memory: {guest: 1Gi}}", nil},
+		{"met by a size", "{cpu: {guest: 2}, memory: {guest: 1Gi}}", all, "domain: {}", nil},
+		{"not met", "", all, "{architecture: arm64, domain: {cpu: {sockets: 1}, memory: {guest: 1023Mi}}}", []string{
+			"spec.template.spec.domain.cpu: failure checking preference requirements: insufficient CPU resources of 1 vCPU provided by VirtualMachine, preference requires 2 vCPU provided as sockets",
+			"spec.template.spec.domain.memory: failure checking preference requirements: insufficient Memory resources of 1023Mi provided by VirtualMachine, preference requires 1Gi",
+			"spec.template.spec.architecture: failure checking preference requirements: preference requires architecture amd64 but arm64 is being requested"}},
+		{"not met by a size", "{cpu: {guest: 1}, memory: {guest: 1Mi}}", all, "domain: {}", []string{
+			"spec.instancetype: failure checking preference requirements: insufficient CPU resources of 1 vCPU provided by instance type, preference requires 2 vCPU",
+			"spec.instancetype: failure checking preference requirements: insufficient Memory resources of 1Mi provided by instance type, preference requires 1Gi"}},
+		{"a size without CPUs", "{cpu: {guest: 0}, memory: {guest: 1Gi}}", "requirements: {cpu: {guest: 1}}", "domain: {}", []string{
+			"spec.instancetype: failure checking preference requirements: insufficient CPU resources of 0 vCPU provided by instance type, preference requires 1 vCPU"}},
+		{"no memory", "", "{cpu: {preferredCPUTopology: spread}, requirements: {cpu: {guest: 4}, memory: {guest: 1Gi}}}", "domain: {cpu: {cores: 3}}", []string{
+			"spec.template.spec.domain.cpu: failure checking preference requirements: insufficient CPU resources of 3 vCPU provided by VirtualMachine, preference requires 4 vCPU provided as SocketsCores",
+			"spec.template.spec.domain.memory: failure checking preference requirements: insufficient Memory resources of 0 provided by VirtualMachine, preference requires 1Gi"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			vmi := &v1.VirtualMachineInstance{Spec: *decode[v1.VirtualMachineInstanceSpec](t, tt.spec)}
-			v1.Default(vmi)
-			var fields []string
-			for _, err := range CheckRequirements(decode[v1beta1.PreferenceRequirements](t, tt.requirements), &vmi.Spec, template) {
-				fields = append(fields, err.Field)
+			vm := &v1.VirtualMachine{}
+			vm.Spec.Template.Spec = *decode[v1.VirtualMachineInstanceSpec](t, tt.spec)
+			size, preference := decode[v1beta1.VirtualMachineInstancetypeSpec](t, tt.size), decode[v1beta1.VirtualMachinePreferenceSpec](t, tt.preference)
+			expanded, errs := Expand(vm, size, preference)
+			if len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
 			}
-			if diff := cmp.Diff(tt.want, fields); diff != "" {
+			var said []string
+			for _, cause := range LackCauses(Lacks(expanded, size, preference)) {
+				said = append(said, cause.Field+": "+cause.Message)
+			}
+			if diff := cmp.Diff(tt.want, said); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})

@@ -8,22 +8,35 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
+// template returns the path of a VM's template.
+func template() *field.Path { return field.NewPath("spec", "template") }
+
 // Expand returns a copy of the VM with a size and a preference applied to its template; either
-// may be nil. The errors are those of that copy, and what it lacks of the preference's
-// requirements.
+// may be nil. The errors are those of Apply. The copy is not checked: see Check.
 func Expand(vm *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) (*v1.VirtualMachine, field.ErrorList) {
-	path := field.NewPath("spec", "template")
 	expanded := vm.DeepCopy()
-	template := &expanded.Spec.Template
-	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: vm.UID, Annotations: template.ObjectMeta.Annotations}, Spec: template.Spec}
-	if errs := Apply(size, preference, vmi, path); len(errs) > 0 {
+	copied := &expanded.Spec.Template
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: vm.UID, Annotations: copied.ObjectMeta.Annotations}, Spec: copied.Spec}
+	if errs := Apply(size, preference, vmi, template()); len(errs) > 0 {
 		return nil, errs
 	}
-	template.Spec, template.ObjectMeta.Annotations = *vmi.Spec.DeepCopy(), vmi.Annotations
-	errs := v1.ValidateVirtualMachine(expanded)
-	if preference != nil && len(errs) == 0 {
-		v1.Default(vmi)
-		errs = CheckRequirements(preference.Requirements, &vmi.Spec, path)
+	copied.Spec, copied.ObjectMeta.Annotations = *vmi.Spec.DeepCopy(), vmi.Annotations
+	return expanded, nil
+}
+
+// Check returns the errors of a VM that Expand returned, and what that lacks of the preference's requirements.
+func Check(expanded *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) field.ErrorList {
+	if errs := v1.ValidateVirtualMachine(expanded); len(errs) > 0 {
+		return errs
+	}
+	return Lacks(expanded, size, preference)
+}
+
+// ExpandChecked returns what Expand returns, or what Check refuses of it.
+func ExpandChecked(vm *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) (*v1.VirtualMachine, field.ErrorList) {
+	expanded, errs := Expand(vm, size, preference)
+	if len(errs) == 0 {
+		errs = Check(expanded, size, preference)
 	}
 	return expanded, errs
 }

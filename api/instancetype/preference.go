@@ -1,10 +1,8 @@
 package instancetype
 
 import (
-	"fmt"
 	"reflect"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
@@ -221,24 +219,4 @@ func applyInterfaces(p *v1beta1.DevicePreferences, spec *v1.VirtualMachineInstan
 			nic.Masquerade = &v1.InterfaceMasquerade{}
 		}
 	}
-}
-
-// CheckRequirements returns the requirements of a preference that a VMI with all its defaults
-// does not meet.
-func CheckRequirements(r *v1beta1.PreferenceRequirements, spec *v1.VirtualMachineInstanceSpec, template *field.Path) field.ErrorList {
-	if r == nil {
-		return nil
-	}
-	var errs field.ErrorList
-	domain := template.Child("spec", "domain")
-	if r.CPU != nil && spec.Domain.CPU.VCPUs() < int64(r.CPU.Guest) {
-		errs = append(errs, field.Invalid(domain.Child("cpu"), spec.Domain.CPU.VCPUs(), fmt.Sprintf("the preference requires at least %d CPUs", r.CPU.Guest)))
-	}
-	if guest := spec.Domain.Memory.Guest; r.Memory != nil && guest != nil && guest.Cmp(r.Memory.Guest) < 0 {
-		errs = append(errs, field.Invalid(domain.Child("memory", "guest"), guest.String(), fmt.Sprintf("the preference requires at least %s", r.Memory.Guest.String())))
-	}
-	if r.Architecture != "" && spec.Architecture != r.Architecture {
-		errs = append(errs, field.Invalid(template.Child("spec", "architecture"), spec.Architecture, fmt.Sprintf("the preference requires %s", r.Architecture)))
-	}
-	return errs
 }

@@ -14,13 +14,14 @@ const NoFreePageReportingAnnotation = "kubevirt.io/free-page-reporting-disabled"
 // libvirtLogFiltersAnnotation says what libvirt logs.
 const libvirtLogFiltersAnnotation = "kubevirt.io/libvirt-log-filters"
 
-// AnnotationWarnings returns a warning for each annotation of a VirtualMachineInstance that has no effect.
+// AnnotationWarnings returns a warning for each annotation of a VirtualMachineInstance that has no effect, or does not reach its launcher pod.
 func AnnotationWarnings(annotations map[string]string, path *field.Path) []string {
-	if _, ok := annotations[libvirtLogFiltersAnnotation]; !ok {
-		return nil
+	out := reservedWarnings(annotations, path)
+	if _, ok := annotations[libvirtLogFiltersAnnotation]; ok {
+		out = append(out, path.Key(libvirtLogFiltersAnnotation).String()+" has no effect: there is no libvirt. "+
+			"The KubeVirt object's configuration.developerConfiguration.logVerbosity sets how much the launcher logs")
 	}
-	return []string{path.Key(libvirtLogFiltersAnnotation).String() + " has no effect: there is no libvirt. " +
-		"The KubeVirt object's configuration.developerConfiguration.logVerbosity sets how much the launcher logs"}
+	return out
 }
 
 // unsupportedAnnotations are KubeVirt's other annotations that change the guest, or run a third

@@ -87,6 +87,16 @@ func (s *VirtualMachineInstanceStatus) SetCondition(c VirtualMachineInstanceCond
 	s.Conditions = append(s.Conditions, c)
 }
 
+// Terminating returns the condition Ready of a VMI whose launcher pod is being deleted. Its message says what ready says of the
+// guest. ready may be nil.
+func Terminating(ready *VirtualMachineInstanceCondition) VirtualMachineInstanceCondition {
+	c := VirtualMachineInstanceCondition{Type: ConditionReady, Status: metav1.ConditionFalse, Reason: ReasonPodTerminating, Message: "the launcher pod is being deleted"}
+	if ready != nil && ready.Message != "" {
+		c.Message += "; " + ready.Message
+	}
+	return c
+}
+
 // RemoveCondition removes a condition.
 func (s *VirtualMachineInstanceStatus) RemoveCondition(t ConditionType) {
 	var kept []VirtualMachineInstanceCondition

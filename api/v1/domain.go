@@ -131,7 +131,7 @@ func (c *CPU) VCPUs() int64 { return int64(c.Sockets) * int64(c.Cores) * int64(c
 
 // Memory of the guest.
 type Memory struct {
-	// Guest is the guest's RAM (QEMU -m), 1M to 64Ti. Default: the memory request, else the
+	// Guest is the guest's RAM (QEMU -m), 1M to 4Ei. Default: the memory request, else the
 	// memory limit. Exponents are refused.
 	// +optional
 	// +kubebuilder:validation:XIntOrString

@@ -57,7 +57,7 @@ func (h *HostDisk) validate(path *field.Path) field.ErrorList {
 	case HostDiskExistsOrCreate:
 		if h.Capacity == nil {
 			errs = append(errs, field.Required(path.Child("capacity"), "say how large the disk is that is made"))
-		} else if n := h.Capacity.Value(); n < 1 || n > maxGuestMemory {
+		} else if h.Capacity.Sign() <= 0 || !within(*h.Capacity, 0, maxDiskBytes) {
 			errs = append(errs, field.Invalid(path.Child("capacity"), h.Capacity.String(), "must be between 1 and 64Ti"))
 		}
 	default:

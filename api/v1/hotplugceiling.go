@@ -57,8 +57,8 @@ func validateCeiling(d *DomainSpec, path *field.Path) field.ErrorList {
 	invalid := func(why string) { errs = append(errs, field.Invalid(at, most.String(), why)) }
 	block := max(memoryBlock, d.Memory.Hugepages.Bytes())
 	switch n := most.Value(); {
-	case n > maxGuestMemory:
-		invalid("must be at most 64Ti")
+	case !within(*most, 0, maxGuestMemory):
+		invalid("must be at most 4Ei")
 	case n < guest:
 		invalid(fmt.Sprintf("must not be less than memory.guest (%s)", d.Memory.Guest.String()))
 	case guest < minGrowingMemory:

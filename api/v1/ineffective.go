@@ -84,8 +84,6 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "infra", why: byInstallation}, {path: "workloads", why: byInstallation}, {path: "customizeComponents", why: byInstallation},
 	{path: "productVersion", why: byInstallation}, {path: "productName", why: byInstallation}, {path: "productComponent", why: byInstallation},
 	{path: "monitorNamespace", why: byMonitoring}, {path: "serviceMonitorNamespace", why: byMonitoring}, {path: "monitorAccount", why: byMonitoring},
-	{path: "workloadUpdateStrategy.workloadUpdateMethods", why: "Evict ends no guest: a guest that cannot migrate keeps its launcher until its VirtualMachine is restarted", asHere: harmless{texts: []string{"[LiveMigrate]"}}},
-	{path: "workloadUpdateStrategy.batchEvictionSize", why: "no guest is evicted"}, {path: "workloadUpdateStrategy.batchEvictionInterval", why: "no guest is evicted"},
 	{path: "uninstallStrategy", why: "there is no operator, and the deletion of this object removes nothing; `make undeploy` refuses while there are VirtualMachines"},
 	{path: "certificateRotateStrategy", why: "the components' certificates live for a day, and their CAs for 30 days"},
 	{path: "synchronizationPort", why: oneCluster},

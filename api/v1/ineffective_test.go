@@ -52,6 +52,8 @@ var effective = map[string]string{
 	migrations + "maxDowntimeMs":                                                                           "controllers/node TestMigrationHasItsConfiguredLimits",
 	migrations + "allowAutoConverge":                                                                       "controllers/node TestMigrationHasItsConfiguredLimits",
 	"workloadUpdateStrategy.workloadUpdateMethods":                                                         "controllers/migration TestOutdatedLauncherMakesOneMigration",
+	"workloadUpdateStrategy.batchEvictionSize":                                                             "controllers/migration TestEvictionsComeInBatches",
+	"workloadUpdateStrategy.batchEvictionInterval":                                                         "controllers/migration TestEvictionsComeInBatches",
 	migrations + "nodeDrainTaintKey":                                                                       "controllers/migration TestGuestLeavesNodeWithDrainTaint",
 	migrations + "allowPostCopy":                                                                           "controllers/node TestMigrationHasItsConfiguredLimits",
 	migrations + "allowWorkloadDisruption":                                                                 "TestPostCopyAllowed",

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 )
 
@@ -327,7 +328,7 @@ func validateNetwork(n Network, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(path.Child("pod"), "exactly one network source must be set (supported: pod, multus)")}
 	}
 	cidr := path.Child("pod", "vmNetworkCIDR")
-	prefix, err := netip.ParsePrefix(n.Pod.VMNetworkCIDR)
+	prefix, err := ParseNetwork(n.Pod.VMNetworkCIDR)
 	switch {
 	case err != nil:
 		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be an IPv4 network such as 10.0.2.0/24")}
@@ -337,6 +338,21 @@ func validateNetwork(n Network, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be an IPv4 network address with a prefix length between 8 and 29")}
 	}
 	return validateIPv6Network(n.Pod.VMIPv6NetworkCIDR, path.Child("pod", "vmIPv6NetworkCIDR"))
+}
+
+// ParseNetwork reads a network of a pod. An IPv4 address may have leading zeros, as in KubeVirt: 10.10.010.0/24 is 10.10.10.0/24. Go refuses
+// such an address, because some programs take it for an octal number.
+func ParseNetwork(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if err == nil {
+		return prefix, nil
+	}
+	ip, network, sloppy := netutils.ParseCIDRSloppy(text)
+	if sloppy != nil || len(network.Mask) != net.IPv4len {
+		return netip.Prefix{}, err
+	}
+	bits, _ := network.Mask.Size()
+	return netip.PrefixFrom(netip.AddrFrom4([net.IPv4len]byte(ip.To4())), bits), nil
 }
 
 // validateIPv6Network allows none, and networks that have room for a gateway and a guest.

@@ -87,6 +87,9 @@ func TestValidateNetworks(t *testing.T) {
 			}
 		}, "spec.domain.devices.interfaces"},
 		"network without source":     {func(s *spec) { s.Networks[0].Pod = nil }, "[0].pod"},
+		"leading zeros in the CIDR":  {cidr("10.10.010.0/24"), ""},
+		"letters in the CIDR":        {cidr("10.0x8.10.0/24"), wrongCIDR},
+		"IPv4 in IPv6 as the CIDR":   {cidr("::ffff:10.0.02.0/120"), wrongCIDR},
 		"no CIDR":                    {cidr("10.0.2.0"), wrongCIDR},
 		"host's address in the CIDR": {cidr("10.0.2.1/24"), wrongCIDR},
 		"IPv6 CIDR":                  {cidr("fd10::/120"), wrongCIDR},
@@ -144,6 +147,15 @@ func TestPodInterfaceNamesAreKubeVirts(t *testing.T) {
 	for _, c := range []struct{ text, namespace, name string }{{"lan", "own", "lan"}, {"office/lan", "office", "lan"}} {
 		if namespace, name := (&MultusNetwork{NetworkName: c.text}).Definition("own"); namespace != c.namespace || name != c.name {
 			t.Errorf("%s: %s/%s", c.text, namespace, name)
+		}
+	}
+}
+
+// TestLeadingZerosOfANetworkAreDecimal: an address with leading zeros means the same to Kubeqemu as to KubeVirt.
+func TestLeadingZerosOfANetworkAreDecimal(t *testing.T) {
+	for text, want := range map[string]string{"10.10.010.0/24": "10.10.10.0/24", "010.001.000.000/16": "10.1.0.0/16", "10.0.2.0/24": "10.0.2.0/24", "fd10:0:2::/120": "fd10:0:2::/120"} {
+		if got, err := ParseNetwork(text); err != nil || got.String() != want {
+			t.Errorf("%s is %s (%v), want %s", text, got, err, want)
 		}
 	}
 }

@@ -42,6 +42,7 @@ func ValidateKubeVirt(kv *KubeVirt) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("machineType"), config.MachineType,
 			fmt.Sprintf("must be the same as %s, which replaces it", amd64Path)))
 	}
+	errs = append(errs, validateWorkloadUpdates(kv.Spec.WorkloadUpdateStrategy, field.NewPath("spec", "workloadUpdateStrategy"))...)
 	errs = append(errs, validateEmulatedMachines(config, path)...)
 	errs = append(errs, validatePods(config, path)...)
 	if n := config.NetworkConfiguration; n != nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -42,6 +43,35 @@ func TestValidateKubeVirt(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestValidateWorkloadUpdates: what is no size and no time of a batch is refused, and has no effect where nobody asked.
+func TestValidateWorkloadUpdates(t *testing.T) {
+	for name, c := range map[string]struct {
+		strategy string
+		want     []string
+		size     int
+		interval time.Duration
+	}{
+		"defaults":           {`{}`, nil, 10, time.Minute},
+		"KubeVirt's example": {`{workloadUpdateMethods: [LiveMigrate, Evict], batchEvictionSize: 5, batchEvictionInterval: 1m30s}`, nil, 5, 90 * time.Second},
+		"neither":            {`{batchEvictionSize: 0, batchEvictionInterval: 0s}`, nil, 0, 0},
+		"bad ones":           {`{batchEvictionSize: -1, batchEvictionInterval: soon}`, []string{"spec.workloadUpdateStrategy.batchEvictionSize", "spec.workloadUpdateStrategy.batchEvictionInterval"}, -1, time.Minute},
+		"a negative time":    {`{batchEvictionInterval: -1m}`, []string{"spec.workloadUpdateStrategy.batchEvictionInterval"}, 10, time.Minute},
+	} {
+		kv := &KubeVirt{Spec: KubeVirtSpec{WorkloadUpdateStrategy: &WorkloadUpdateStrategy{}}}
+		s := kv.Spec.WorkloadUpdateStrategy
+		if err := yaml.UnmarshalStrict([]byte(c.strategy), s); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got []string
+		for _, e := range ValidateKubeVirt(kv) {
+			got = append(got, e.Field)
+		}
+		if !slices.Equal(got, c.want) || s.BatchSize() != c.size || s.BatchInterval() != c.interval {
+			t.Errorf("%s: wrong are %v, %d in %s; want %v, %d in %s", name, got, s.BatchSize(), s.BatchInterval(), c.want, c.size, c.interval)
 		}
 	}
 }

@@ -131,8 +131,9 @@ func (c *MigrationConfiguration) Bandwidth() int64 {
 }
 
 const (
-	// MaxMigrationTime is the longest that the copying of a guest may take, however large the guest is: 31 days. A launcher refuses more.
-	MaxMigrationTime = 31 * 24 * time.Hour
+	// MaxMigrationTime is the longest that the copying of a guest may take, however large the guest is: a migration takes a place that others wait
+	// for. A launcher refuses more.
+	MaxMigrationTime = 24 * time.Hour
 	// longestStall, in seconds, bounds the times of a configuration: a day.
 	longestStall = 24 * 60 * 60
 )

@@ -27,8 +27,12 @@ const (
 
 // Reasons of a VMI that virt-controller writes.
 const (
-	ReasonPodNotExists   = "PodNotExists"
-	ReasonPodDeleted     = "PodDeleted"
+	ReasonPodNotExists = "PodNotExists"
+	// ReasonSuccessfulEvict and ReasonFailedEvict are KubeVirt's, of events: a guest is evicted because its launcher is outdated.
+	ReasonSuccessfulEvict = "SuccessfulEvict"
+	ReasonFailedEvict     = "FailedEvict"
+	ReasonPodDeleted      = "PodDeleted"
+	// ReasonPodTerminating is KubeVirt's: the launcher pod is being deleted. virt-handler leaves it in Ready.
 	ReasonPodTerminating = "PodTerminating"
 	ReasonLauncherKilled = "LauncherKilled"
 	// ReasonPvcNotFound and ReasonDataVolumeFailed are KubeVirt's: a claim is missing, or a
@@ -121,6 +125,9 @@ const (
 	ReasonTemplateChanged     = "TemplateChanged"
 	// ReasonGuestNotStarted: the last VMI failed before its guest ran.
 	ReasonGuestNotStarted = "GuestNotStarted"
+	// ReasonFailedFindInstancetype and ReasonFailedFindPreference are KubeVirt's: what the VM names is not there.
+	ReasonFailedFindInstancetype = "FailedFindInstancetype"
+	ReasonFailedFindPreference   = "FailedFindPreference"
 	// ReasonVolumesToCopy: disks wait for the migration that copies them. ReasonVolumesUnready: they
 	// wait for something else first. ReasonVolumesNotCopied: the guest has ended before.
 	ReasonVolumesToCopy    = "VolumesToCopy"

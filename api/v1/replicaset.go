@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"fmt"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
@@ -47,10 +49,11 @@ type VirtualMachineInstanceReplicaSetList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.template.spec.domain.devices) || !has(self.template.spec.domain.devices.interfaces) || self.template.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade, sriov, passtBinding, binding)",fieldPath=".template.spec.domain.devices.interfaces"
 type VirtualMachineInstanceReplicaSetSpec struct {
 	// Replicas is the wanted number of VirtualMachineInstances that have not ended. Of too
-	// many, those that are not ready are deleted first, and then the newest. Default: 1.
+	// many, those that are not ready are deleted first, and then the newest. At most 1000. Default: 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Selector must match the template's labels. The ReplicaSet takes over
 	// VirtualMachineInstances that it matches and that have no controller, and lets go its own
@@ -77,14 +80,23 @@ func (rs *VirtualMachineInstanceReplicaSet) WantedReplicas() int {
 	return int(*rs.Spec.Replicas)
 }
 
+// MaxReplicas is how many members a ReplicaSet, or a pool, may have.
+const MaxReplicas = 1000
+
+// ValidateReplicas returns what is wrong with the wanted number of members.
+func ValidateReplicas(wanted int, path *field.Path) field.ErrorList {
+	if wanted < 0 || wanted > MaxReplicas {
+		return field.ErrorList{field.Invalid(path, wanted, fmt.Sprintf("must be from 0 to %d: make another object for more", MaxReplicas))}
+	}
+	return nil
+}
+
 // ValidateReplicaSet returns every error of a ReplicaSet at once, with exact paths. Its errors
 // of the template are those of every VirtualMachineInstance made from it.
 func ValidateReplicaSet(rs *VirtualMachineInstanceReplicaSet) field.ErrorList {
 	spec, path := &rs.Spec, field.NewPath("spec")
 	var errs field.ErrorList
-	if rs.WantedReplicas() < 0 {
-		errs = append(errs, field.Invalid(path.Child("replicas"), rs.WantedReplicas(), "must not be negative"))
-	}
+	errs = append(errs, ValidateReplicas(rs.WantedReplicas(), path.Child("replicas"))...)
 	errs = append(errs, validateSelector(spec, path)...)
 	return InOrder(append(errs, ValidateTemplate(&spec.Template, path.Child("template"))...))
 }
@@ -96,7 +108,7 @@ func validateSelector(spec *VirtualMachineInstanceReplicaSetSpec, parent *field.
 	if spec.Selector == nil || len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(path, "must match the labels of the template")}
 	}
-	errs := validation.ValidateLabelSelector(spec.Selector, validation.LabelSelectorValidationOptions{}, path)
+	errs := append(validation.ValidateLabelSelector(spec.Selector, validation.LabelSelectorValidationOptions{}, path), validateSelected(spec.Selector, path)...)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -104,7 +116,7 @@ func validateSelector(spec *VirtualMachineInstanceReplicaSetSpec, parent *field.
 	if err != nil {
 		return field.ErrorList{field.Invalid(path, spec.Selector, err.Error())}
 	}
-	if have := labels.Set(spec.Template.ObjectMeta.Labels); !selector.Matches(have) {
+	if have := labels.Set(WithoutReservedLabels(spec.Template.ObjectMeta.Labels)); !selector.Matches(have) {
 		return field.ErrorList{field.Invalid(parent.Child("template", "metadata", "labels"), have.String(), "the selector "+selector.String()+" does not match them")}
 	}
 	return nil

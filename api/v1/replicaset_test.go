@@ -20,6 +20,8 @@ func TestValidateReplicaSet(t *testing.T) {
 		{"no number", func(s *spec) { s.Replicas = nil }, nil},
 		{"none", func(s *spec) { s.Replicas = ptr.To[int32](0) }, nil},
 		{"negative", func(s *spec) { s.Replicas = ptr.To[int32](-1) }, []string{"spec.replicas"}},
+		{"as many as can be", func(s *spec) { s.Replicas = ptr.To[int32](MaxReplicas) }, nil},
+		{"too many", func(s *spec) { s.Replicas = ptr.To[int32](MaxReplicas + 1) }, []string{"spec.replicas"}},
 		{"no selector", func(s *spec) { s.Selector = nil }, []string{"spec.selector"}},
 		{"selector of everything", func(s *spec) { s.Selector = &metav1.LabelSelector{} }, []string{"spec.selector"}},
 		{"expression", func(s *spec) {
@@ -31,6 +33,10 @@ func TestValidateReplicaSet(t *testing.T) {
 		{"other labels", func(s *spec) { s.Template.ObjectMeta.Labels["app"] = "db" }, []string{"spec.template.metadata.labels"}},
 		{"no labels", func(s *spec) { s.Template.ObjectMeta.Labels = nil }, []string{"spec.template.metadata.labels"}},
 		{"label that is none", func(s *spec) { s.Template.ObjectMeta.Labels["b"] = "not valid" }, []string{"spec.template.metadata.labels"}},
+		{"a label that virt-controller writes, which is left out", func(s *spec) { s.Template.ObjectMeta.Labels[NodeNameLabel] = "node1" }, nil},
+		{"selected by a label that virt-controller writes", func(s *spec) {
+			s.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: OutdatedLauncherLabel, Operator: "DoesNotExist"}}
+		}, []string{"spec.selector.matchExpressions[0].key"}},
 		{"two errors of the template", func(s *spec) {
 			s.Template.Spec.Domain.Resources = ResourceRequirements{}
 			s.Template.Spec.Volumes = s.Template.Spec.Volumes[:2]

@@ -46,7 +46,7 @@ func validateReservedOverhead(m *Memory, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	path = path.Child("reservedOverhead")
-	if n := m.AddedOverhead(); n < 0 || n > maxGuestMemory {
+	if added := m.ReservedOverhead.AddedOverhead; added != nil && !within(*added, 0, maxDiskBytes) {
 		errs = append(errs, field.Invalid(path.Child("addedOverhead"), m.ReservedOverhead.AddedOverhead.String(), "must be between 0 and 64Ti"))
 	}
 	switch m.ReservedOverhead.MemLock {

@@ -39,6 +39,8 @@ func validateResources(d *DomainSpec, path *field.Path) field.ErrorList {
 			}
 			if q.Sign() < 0 {
 				errs = append(errs, field.Invalid(at, q.String(), "must not be negative"))
+			} else if name == corev1.ResourceMemory && !within(q, 0, maxGuestMemory) {
+				errs = append(errs, field.Invalid(at, q.String(), "must be at most 4Ei"))
 			}
 		}
 	}
@@ -62,6 +64,11 @@ func validateResources(d *DomainSpec, path *field.Path) field.ErrorList {
 			fmt.Sprintf("must not be less than the guest's memory (%s): the kernel would end the guest as it uses its memory", d.Memory.Guest)))
 	}
 	return errs
+}
+
+// within reports whether a quantity is neither below least nor above most. It compares without Quantity.Value, which is wrong beyond an int64.
+func within(q resource.Quantity, least, most int64) bool {
+	return q.Cmp(*resource.NewQuantity(least, resource.BinarySI)) >= 0 && q.Cmp(*resource.NewQuantity(most, resource.BinarySI)) <= 0
 }
 
 // warnResources names the resources that have no effect.

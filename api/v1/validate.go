@@ -15,8 +15,10 @@ const (
 	maxVCPUs = 255
 	// maxCloudInitBytes is KubeVirt's limit for inline user and network data.
 	maxCloudInitBytes = 2048
-	// maxGuestMemory keeps sums of bytes well inside an int64: 64 TiB.
-	maxGuestMemory = int64(64) << 40
+	// maxGuestMemory keeps sums of bytes inside an int64, those of kube-scheduler too: 4 EiB.
+	maxGuestMemory = int64(4) << 60
+	// maxDiskBytes is the largest disk that is made, and the most memory that a pod books besides: 64 TiB.
+	maxDiskBytes = int64(64) << 40
 	// maxGraceSeconds is a year.
 	maxGraceSeconds = 365 * 24 * 3600
 	// minGuestMemory is KubeVirt's: less than 1 M is taken for a missing unit.
@@ -94,15 +96,19 @@ func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	return errs
 }
 
+// noMemory returns the error of a guest without memory.
+func noMemory(domain *field.Path) *field.Error {
+	return field.Required(domain.Child("memory", "guest"), "no memory requested: set it, or resources.requests.memory, or resources.limits.memory")
+}
+
 func validateMemory(d *DomainSpec, path *field.Path) field.ErrorList {
 	guest := d.Memory.Guest
 	if guest == nil {
-		return field.ErrorList{field.Required(path.Child("memory", "guest"),
-			"no memory requested: set it, or resources.requests.memory, or resources.limits.memory")}
+		return field.ErrorList{noMemory(path)}
 	}
 	var errs field.ErrorList
-	if v := guest.Value(); v < minGuestMemory || v > maxGuestMemory {
-		errs = append(errs, field.Invalid(path.Child("memory", "guest"), guest.String(), "must be between 1M and 64Ti"))
+	if !within(*guest, minGuestMemory, maxGuestMemory) {
+		errs = append(errs, field.Invalid(path.Child("memory", "guest"), guest.String(), "must be between 1M and 4Ei"))
 	}
 	errs = append(errs, validateHugepages(d.Memory, path.Child("memory"))...)
 	errs = append(errs, validateReservedOverhead(d.Memory, path.Child("memory"))...)

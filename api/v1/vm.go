@@ -39,11 +39,10 @@ type VirtualMachineList struct {
 }
 
 // VirtualMachineSpec says what the guest is, and when it runs. Nothing is ever defaulted into
-// it: it stays as it was applied.
+// it: it stays as it was applied, but for the names that inferFromVolume leads to.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.running) || has(self.runStrategy)",message="one of running and runStrategy must be set"
 // +kubebuilder:validation:XValidation:rule="!(has(self.running) && has(self.runStrategy))",message="running and runStrategy exclude each other; running is deprecated, use runStrategy"
-// +kubebuilder:validation:XValidation:rule="has(self.instancetype) || (has(self.template.spec.domain.memory) && has(self.template.spec.domain.memory.guest)) || (has(self.template.spec.domain.resources) && ((has(self.template.spec.domain.resources.requests) && 'memory' in self.template.spec.domain.resources.requests) || (has(self.template.spec.domain.resources.limits) && 'memory' in self.template.spec.domain.resources.limits)))",message="no memory: set memory.guest, resources.requests.memory or resources.limits.memory, or name an instancetype",fieldPath=".template.spec.domain.memory"
 // +kubebuilder:validation:XValidation:rule="has(self.preference) || !has(self.template.spec.domain.devices) || !has(self.template.spec.domain.devices.interfaces) || self.template.spec.domain.devices.interfaces.all(i, has(i.masquerade) || has(i.bridge) || has(i.sriov) || has(i.passtBinding) || has(i.binding) || has(i.slirp) || has(i.macvtap) || has(i.passt))",message="exactly one binding must be set (supported: bridge, masquerade, sriov, passtBinding, binding)",fieldPath=".template.spec.domain.devices.interfaces"
 type VirtualMachineSpec struct {
 	// Running is deprecated: use runStrategy. true means Always, false Halted.
@@ -70,10 +69,10 @@ type VirtualMachineSpec struct {
 	Template VirtualMachineInstanceTemplateSpec `json:"template"`
 
 	// Instancetype is the machine's size. The template must not set the same fields. The machine
-	// keeps it as it was at the first start: later changes have no effect.
+	// keeps it as it was when the machine named it: later changes have no effect.
 	// +optional
 	Instancetype *InstancetypeMatcher `json:"instancetype,omitempty"`
-	// Preference fills in what the template leaves out, as it was at the machine's first start.
+	// Preference fills in what the template leaves out, as it was when the machine named it.
 	// +optional
 	Preference *PreferenceMatcher `json:"preference,omitempty"`
 	// DataVolumeTemplates are DataVolumes that virt-controller makes, if they are not there, before
@@ -109,18 +108,19 @@ type InstancetypeMatcher struct {
 	// +kubebuilder:validation:Pattern=`^(?i)virtualmachine(cluster)?instancetypes?$`
 	Kind string `json:"kind,omitempty"`
 	// RevisionName is a ControllerRevision with the instancetype to use. Default: the one made
-	// at the machine's first start.
+	// when the machine named the instancetype.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RevisionName string `json:"revisionName,omitempty"`
 	// InferFromVolume is the volume whose claim's labels name the instancetype:
-	// instancetype.kubevirt.io/default-instancetype and …-kind.
+	// instancetype.kubevirt.io/default-instancetype and …-kind. When the machine is created, their
+	// values become name and kind.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	InferFromVolume string `json:"inferFromVolume,omitempty"`
-	// InferFromVolumeFailurePolicy is for a claim without these labels: Reject does not start
-	// the machine, Ignore starts it without. Default: Reject.
+	// InferFromVolumeFailurePolicy is for a claim without these labels: Reject refuses the machine,
+	// Ignore makes it without. Default: Reject.
 	// +optional
 	// +kubebuilder:validation:Enum=Reject;Ignore
 	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
@@ -142,19 +142,20 @@ type PreferenceMatcher struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^(?i)virtualmachine(cluster)?preferences?$`
 	Kind string `json:"kind,omitempty"`
-	// RevisionName is a ControllerRevision with the preference to use. Default: the one made at
-	// the machine's first start.
+	// RevisionName is a ControllerRevision with the preference to use. Default: the one made when
+	// the machine named the preference.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RevisionName string `json:"revisionName,omitempty"`
 	// InferFromVolume is the volume whose claim's labels name the preference:
-	// instancetype.kubevirt.io/default-preference and …-kind.
+	// instancetype.kubevirt.io/default-preference and …-kind. When the machine is created, their
+	// values become name and kind.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	InferFromVolume string `json:"inferFromVolume,omitempty"`
-	// InferFromVolumeFailurePolicy is for a claim without these labels: Reject does not start
-	// the machine, Ignore starts it without. Default: Reject.
+	// InferFromVolumeFailurePolicy is for a claim without these labels: Reject refuses the machine,
+	// Ignore makes it without. Default: Reject.
 	// +optional
 	// +kubebuilder:validation:Enum=Reject;Ignore
 	InferFromVolumeFailurePolicy *InferFromVolumeFailurePolicy `json:"inferFromVolumeFailurePolicy,omitempty"`
@@ -177,8 +178,8 @@ type InstancetypeStatusRef struct {
 	// Kind of the instancetype or preference.
 	// +optional
 	Kind string `json:"kind,omitempty"`
-	// ControllerRevisionRef names the ControllerRevision that holds it as it was at the
-	// machine's first start.
+	// ControllerRevisionRef names the ControllerRevision that holds it as it was when the
+	// machine named it.
 	// +optional
 	ControllerRevisionRef *ControllerRevisionRef `json:"controllerRevisionRef,omitempty"`
 	// InferFromVolume is the volume that named it.
@@ -361,6 +362,11 @@ const (
 	// PlacementHashAnnotation of a VirtualMachineInstance is the hash (PlacementHash) of the
 	// template's placement that it has.
 	PlacementHashAnnotation = "kubeqemu.io/placement-hash"
+	// MetadataHashAnnotation of a VirtualMachineInstance is the hash (MetadataHash) of the template's labels and annotations that
+	// it was made from.
+	MetadataHashAnnotation = "kubeqemu.io/metadata-hash"
+	// PoolRevisionLabel of a VirtualMachine, and of its template, names the revision of the pool's template that they have.
+	PoolRevisionLabel = "kubevirt.io/vm-pool-revision-name"
 	// MachineTypeAnnotation is for a VirtualMachine whose template names no machine type. It
 	// holds the type of the first start, which every later start gets.
 	MachineTypeAnnotation = "kubeqemu.io/machine-type"

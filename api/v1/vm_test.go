@@ -33,7 +33,7 @@ func TestValidateVirtualMachine(t *testing.T) {
 		"label": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels = map[string]string{"a": "not a value"} }, "spec.template.metadata.labels"},
 		"annotation": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Annotations = map[string]string{"not a key": ""} },
 			"spec.template.metadata.annotations"},
-		"no memory": {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Resources = ResourceRequirements{} }, "spec.template.spec.domain.memory.guest: Required"},
+		"no memory": {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Resources = ResourceRequirements{} }, ""},
 		"metrics":   {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Devices.DownwardMetrics = &Unsupported{} }, "spec.template.spec.domain.devices.downwardMetrics: Forbidden"},
 	} {
 		vm := validVM(t)

@@ -421,6 +421,14 @@ const (
 	// VirtualMachineInstanceIDLabel holds the VMI's name on its pods;
 	// "virtctl expose" and NetworkPolicies select by it.
 	VirtualMachineInstanceIDLabel = "vmi.kubevirt.io/id"
+	// VirtualMachineNameLabel holds the guest's hostname on its pods, as in KubeVirt: the VMI's name, unless the spec names a
+	// hostname. CNI plugins and old versions of "virtctl expose" select by it.
+	VirtualMachineNameLabel = "vm.kubevirt.io/name"
+	// NodeNameLabel of a VMI is the name of the node that has its guest. Objects of a CustomResourceDefinition had no field
+	// selectors for long, so programs select VMIs by it.
+	NodeNameLabel = "kubevirt.io/nodeName"
+	// OutdatedLauncherLabel is on VMIs whose launchers have another image than those of new VMIs. Its value is empty.
+	OutdatedLauncherLabel = "kubevirt.io/outdatedLauncherImage"
 	// DomainAnnotation holds the VMI's name on its pods.
 	DomainAnnotation = "kubevirt.io/domain"
 	// MemoryOverheadAnnotation holds the memory that a launcher pod books besides the guest's, as a quantity.
@@ -432,6 +440,9 @@ const (
 	// PauseGuestAgentProbesAnnotation set to "true" holds a VMI's guestAgentPing probes: they
 	// succeed, and the guest agent is not asked. It may be set and removed while the guest runs.
 	PauseGuestAgentProbesAnnotation = "kubevirt.io/pause-guest-agent-probes"
+	// EvictOnlyAnnotation is on launcher pods. The descheduler then takes a refused eviction that began a migration for one that
+	// goes on, and not for a failure.
+	EvictOnlyAnnotation = "descheduler.alpha.kubernetes.io/request-evict-only"
 	// SchedulableLabel is "true" on nodes whose virt-handler renews its Lease.
 	SchedulableLabel = "kubevirt.io/schedulable"
 	// VMIFinalizer keeps a VMI until its pods are gone.

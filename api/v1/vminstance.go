@@ -30,16 +30,17 @@ func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            vm.Name,
 			Namespace:       vm.Namespace,
-			Labels:          template.ObjectMeta.Labels,
+			Labels:          WithoutReservedLabels(template.ObjectMeta.Labels),
 			Annotations:     map[string]string{},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, VirtualMachineGroupVersionKind)},
 		},
 		Spec: template.Spec,
 	}
-	maps.Copy(vmi.Annotations, template.ObjectMeta.Annotations)
+	maps.Copy(vmi.Annotations, WithoutReservedAnnotations(template.ObjectMeta.Annotations))
 	vmi.Annotations[VMGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	vmi.Annotations[TemplateHashAnnotation] = vm.TemplateHash()
 	vmi.Annotations[PlacementHashAnnotation] = vm.PlacementHash()
+	vmi.Annotations[MetadataHashAnnotation] = vm.MetadataHash()
 	delete(vmi.Annotations, ClaimsAnnotation)
 	if held := vm.claimsAnnotation(); held != "" {
 		vmi.Annotations[ClaimsAnnotation] = held
@@ -61,6 +62,34 @@ func (vm *VirtualMachine) TemplateHash() string {
 	spec := vm.Spec.Template.Spec
 	spec.Domain.Devices.Interfaces = withoutLinkStates(spec.Domain.Devices.Interfaces)
 	return vm.placelessHash(spec)
+}
+
+// DeschedulerAnnotations returns the annotations of a template that follow into running guests' objects, as in KubeVirt: the descheduler reads them on the
+// launcher pod.
+func DeschedulerAnnotations() []string {
+	return []string{"descheduler.alpha.kubernetes.io/evict", "descheduler.alpha.kubernetes.io/prefer-no-eviction"}
+}
+
+// MetadataHash returns a hash of the template's labels and annotations. It leaves out the annotations that follow into running guests' objects,
+// and the label of a pool's revision, which changes with all of the pool's template, and so with what guests have nothing of.
+func (vm *VirtualMachine) MetadataHash() string {
+	meta := &vm.Spec.Template.ObjectMeta
+	labels := map[string]string{}
+	maps.Copy(labels, meta.Labels)
+	delete(labels, PoolRevisionLabel)
+	annotations := map[string]string{}
+	maps.Copy(annotations, meta.Annotations)
+	for _, key := range DeschedulerAnnotations() {
+		delete(annotations, key)
+	}
+	return hashOf(labels, annotations)
+}
+
+// HasMetadata reports whether a VirtualMachineInstance was made with the labels and annotations that the VM's template has now. A
+// VirtualMachineInstance without the annotation passes.
+func (vm *VirtualMachine) HasMetadata(vmi *VirtualMachineInstance) bool {
+	made := vmi.Annotations[MetadataHashAnnotation]
+	return made == "" || made == vm.MetadataHash()
 }
 
 // linkedHash is a hash as TemplateHash, with the states of links: the TemplateHash of earlier releases.

@@ -115,6 +115,48 @@ func TestTemplateHash(t *testing.T) {
 	}
 }
 
+// TestMetadataHash: the hash of a template's labels and annotations is theirs alone, and that of a pool's revision is none of them. As with
+// TestTemplateHash, running guests look outdated if this one changes.
+func TestMetadataHash(t *testing.T) {
+	vm := parsedVM(t, specText)
+	vm.Spec.Template.ObjectMeta = TemplateMeta{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}}
+	if got, want := vm.MetadataHash(), "d29f0ea20aa17f8c"; got != want {
+		t.Errorf("hash %s, want %s", got, want)
+	}
+	vmi := vm.Draft(false)
+	for what, c := range map[string]struct {
+		edit func(*VirtualMachine)
+		has  bool
+	}{
+		"nothing":             {func(*VirtualMachine) {}, true},
+		"the spec":            {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Hostname = "x" }, true},
+		"the VM's own labels": {func(vm *VirtualMachine) { vm.Labels = map[string]string{"e": "f"} }, true},
+		"a pool's revision":   {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels[PoolRevisionLabel] = "web-1" }, true},
+		"what follows into the guest's objects": {func(vm *VirtualMachine) {
+			vm.Spec.Template.ObjectMeta.Annotations["descheduler.alpha.kubernetes.io/prefer-no-eviction"] = ""
+		}, true},
+		"a label":       {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels["e"] = "f" }, false},
+		"no labels":     {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels = nil }, false},
+		"an annotation": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Annotations["c"] = "e" }, false},
+		"a label that becomes an annotation": {func(vm *VirtualMachine) {
+			vm.Spec.Template.ObjectMeta = TemplateMeta{Annotations: map[string]string{"a": "b", "c": "d"}}
+		}, false},
+	} {
+		edited := vm.DeepCopy()
+		if c.edit(edited); edited.HasMetadata(vmi) != c.has {
+			t.Errorf("%s: that the guest was made with it is %v", what, !c.has)
+		}
+	}
+	bare := parsedVM(t, specText)
+	bare.Spec.Template.ObjectMeta = TemplateMeta{Labels: map[string]string{}}
+	if made := bare.Draft(false); !bare.HasMetadata(made) || made.Annotations[MetadataHashAnnotation] == "" {
+		t.Error("a template without labels has not its own hash")
+	}
+	if !vm.HasMetadata(&VirtualMachineInstance{}) {
+		t.Error("a guest of which nothing is known is outdated")
+	}
+}
+
 func memory(t *testing.T, guest string) *Memory {
 	t.Helper()
 	m := &Memory{}

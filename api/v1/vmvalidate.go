@@ -11,10 +11,26 @@ var runStrategies = []VirtualMachineRunStrategy{RunStrategyAlways, RunStrategyHa
 // ValidateVirtualMachine returns every error of a VirtualMachine at once, with exact paths. It
 // takes a VirtualMachine without defaults: a VirtualMachine stays as it was applied, and its
 // template is defaulted when something is made from it. Before an instancetype or a preference
-// is applied to the template, call ValidateVirtualMachineSpec instead.
+// is applied to the template, call ValidateVirtualMachineSpec instead. As in KubeVirt, the template may lack
+// memory: a preset may have it, and LacksMemory tells at the start.
 func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
 	errs := append(ValidateVirtualMachineSpec(vm), validateEvictedName(&vm.Spec.Template.Spec, vm.Name)...)
-	return append(errs, ValidateTemplate(&vm.Spec.Template, field.NewPath("spec", "template"))...)
+	template := field.NewPath("spec", "template")
+	lack := noMemory(template.Child("spec", "domain"))
+	return append(errs, slices.DeleteFunc(ValidateTemplate(&vm.Spec.Template, template), func(e *field.Error) bool {
+		return e.Type == lack.Type && e.Field == lack.Field
+	})...)
+}
+
+// LacksMemory returns an error if a VirtualMachineInstance that is made of a VirtualMachine has no memory; otherwise nil. The path is
+// that of the VirtualMachine.
+func LacksMemory(vmi *VirtualMachineInstance) *field.Error {
+	vmi = vmi.DeepCopy()
+	Default(vmi)
+	if vmi.Spec.Domain.Memory.Guest != nil {
+		return nil
+	}
+	return noMemory(field.NewPath("spec", "template", "spec", "domain"))
 }
 
 // ValidateVirtualMachineSpec returns every error of a VirtualMachine but its

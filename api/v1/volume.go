@@ -214,7 +214,7 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 	}
 	if e := v.EmptyDisk; e != nil {
 		sources++
-		if n := e.Capacity.Value(); n < 1 || n > maxGuestMemory {
+		if e.Capacity.Sign() <= 0 || !within(e.Capacity, 0, maxDiskBytes) {
 			errs = append(errs, field.Invalid(path.Child("emptyDisk", "capacity"), e.Capacity.String(), "must be between 1 and 64Ti"))
 		}
 	}

@@ -2,11 +2,14 @@ package choice
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -136,7 +139,9 @@ func TestInfer(t *testing.T) {
 			t.Errorf("%s: it tells of what another namespace leads to: %s", name, got)
 		}
 		vm.Spec.Instancetype.InferFromVolumeFailurePolicy = ptr.To(v1.IgnoreInferFromVolumeFailure)
-		if _, _, ignored := instancetypeMatcher(vm).infer(t.Context(), r.get, vm); (ignored == nil) != (err == nil || errors.Is(err, ErrMissing)) {
+		// A disk that is not there at all may come, and name something.
+		ignorable := errors.Is(err, ErrMissing) && name != "no CDI, and no claim"
+		if _, _, ignored := instancetypeMatcher(vm).infer(t.Context(), r.get, vm); (ignored == nil) != (err == nil || ignorable) {
 			t.Errorf("%s: with the policy Ignore: %v", name, ignored)
 		}
 	}
@@ -202,30 +207,135 @@ func TestInferBeforeTheDataVolumeIsMade(t *testing.T) {
 	}
 }
 
-// TestInferredStaysAfterTheDiskWasMoved: a VM whose disk a migration has copied to another claim keeps what was inferred. The DataVolume that said it
-// is gone.
-func TestInferredStaysAfterTheDiskWasMoved(t *testing.T) {
+// TestInferredStays: a VM keeps what was inferred from its volume, whatever the labels say now: a migration may have copied the disk to
+// another claim, and the DataVolume that said it is gone.
+func TestInferredStays(t *testing.T) {
 	for name, c := range map[string]struct {
-		moved    []v1.MovedClaim
 		inferred string // the volume that the kept instancetype was inferred from
-		ok       bool
-	}{
-		"moved":                {[]v1.MovedClaim{{ClaimName: "root", HeldBy: "root-1"}}, "root", true},
-		"another disk moved":   {[]v1.MovedClaim{{ClaimName: "data", HeldBy: "data-1"}}, "root", false},
-		"not moved":            {nil, "root", false},
-		"inferred from others": {[]v1.MovedClaim{{ClaimName: "root", HeldBy: "root-1"}}, "data", false},
-	} {
+		kept     bool
+	}{"from this volume": {"root", true}, "from another one": {"data", false}, "by its name": {"", false}} {
 		vm := &v1.VirtualMachine{}
 		vm.Namespace = "ns"
 		vm.Spec.Instancetype = &v1.InstancetypeMatcher{InferFromVolume: "root"}
 		vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "root", DataVolume: &v1.DataVolumeSource{Name: "root"}}}
-		vm.Status.MovedClaims = c.moved
 		vm.Status.InstancetypeRef = &v1.InstancetypeStatusRef{Name: "small", Kind: "VirtualMachineInstancetype", InferFromVolume: c.inferred, ControllerRevisionRef: &v1.ControllerRevisionRef{Name: "kept"}}
 		r := &reader{}
 		_, err := Find(t.Context(), r.get, vm)
 		asked := strings.Join(r.asked, ", ")
-		if (asked == "ControllerRevision ns/kept" || asked == "PersistentVolumeClaim ns/kept") != c.ok {
+		if (asked == "ControllerRevision ns/kept" || asked == "PersistentVolumeClaim ns/kept") != c.kept {
 			t.Errorf("%s: asked for %s (%v)", name, asked, err)
+		}
+	}
+}
+
+// TestInferToStore: what a VM is stored with whose volumes name its instancetype and its preference.
+func TestInferToStore(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "x", errors.New("no"))
+	labelled := objects{"PersistentVolumeClaim ns/root": {labels: map[string]string{"instancetype.kubevirt.io/default-instancetype": "small",
+		"instancetype.kubevirt.io/default-instancetype-kind": "virtualmachineinstancetype", "instancetype.kubevirt.io/default-preference": "linux"}}}
+	plain := objects{"PersistentVolumeClaim ns/root": {}}
+	const both, ignoring = `{"instancetype": {"inferFromVolume": "disk"}, "preference": {"inferFromVolume": "disk"}`,
+		`{"instancetype": {"inferFromVolume": "disk", "inferFromVolumeFailurePolicy": "Ignore"}, "preference": {"inferFromVolume": "disk", "inferFromVolumeFailurePolicy": "Ignore"}`
+	const names = `{"instancetype":{"name":"small","kind":"virtualmachineinstancetype"},"preference":{"name":"linux"}}`
+	const memory = `, "template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}}`
+	for name, c := range map[string]struct {
+		spec, old    string
+		by           string // the volume that led to the stored names
+		objects      objects
+		refuse       map[string]error
+		want         string // the instancetype and the preference, or the error
+		forgetMemory bool
+	}{
+		"labels":                                  {spec: both + memory, objects: labelled, want: names},
+		"labels, and memory if none":              {spec: ignoring + memory, objects: labelled, want: names, forgetMemory: true},
+		"no labels":                               {spec: both + memory, objects: plain, want: "default-instancetype of PersistentVolumeClaim \"root\" is not found"},
+		"no labels, and memory if none":           {spec: ignoring + memory, objects: plain, want: `{}`},
+		"no claim":                                {spec: both + memory, want: `PersistentVolumeClaim "root" not found`},
+		"no claim, and memory if none":            {spec: ignoring + memory, want: `PersistentVolumeClaim "root" not found`},
+		"no volume":                               {spec: `{"preference": {"inferFromVolume": "other", "inferFromVolumeFailurePolicy": "Ignore"}}`, want: `volume "other" is not found in the template`},
+		"a claim that may not be read":            {spec: both + memory, objects: labelled, refuse: map[string]error{claimKind: refused}, want: `{"instancetype":{"inferFromVolume":"disk"},"preference":{"inferFromVolume":"disk"}}`},
+		"names":                                   {spec: `{"instancetype": {"name": "x"}` + memory, want: `{"instancetype":{"name":"x"}}`},
+		"applied again":                           {by: "disk", spec: `{"instancetype": {"name": "small", "inferFromVolume": "disk", "inferFromVolumeFailurePolicy": "Ignore"}` + memory, old: names, want: `{"instancetype":{"name":"small"}}`, forgetMemory: true},
+		"another volume":                          {by: "former", spec: `{"instancetype": {"name": "small", "inferFromVolume": "disk"}` + memory, old: names, objects: labelled, want: `volume "former" has named it`},
+		"another volume, and memory if none":      {by: "former", spec: `{"instancetype": {"name": "small", "inferFromVolume": "disk", "inferFromVolumeFailurePolicy": "Ignore"}` + memory, old: names, objects: plain, want: `volume "former" has named it`},
+		"another volume of a preference":          {by: "former", spec: `{"preference": {"name": "linux", "inferFromVolume": "disk"}` + memory, old: names, objects: labelled, want: `volume "former" has named it`},
+		"another volume, and the name is cleared": {by: "former", spec: both + memory, old: names, objects: labelled, want: names},
+		"a volume beside a name that none led to": {spec: `{"instancetype": {"name": "small", "inferFromVolume": "disk"}` + memory, old: names, want: `{"instancetype":{"name":"small","inferFromVolume":"disk"}}`},
+		"a volume beside another's name":          {spec: `{"instancetype": {"name": "large", "inferFromVolume": "disk"}` + memory, old: names, want: `{"instancetype":{"name":"large","inferFromVolume":"disk"}}`},
+		"the API server does not answer":          {spec: both + memory, refuse: map[string]error{claimKind: errors.New("timeout")}, want: "timeout"},
+	} {
+		vm, r := &v1.VirtualMachine{}, &reader{objects: c.objects, refuse: c.refuse}
+		var old *v1.VirtualMachine
+		if c.old != "" {
+			old = &v1.VirtualMachine{}
+			decodeSpec(t, c.old, old)
+		}
+		decodeSpec(t, c.spec, vm)
+		if c.by != "" {
+			old.Annotations = map[string]string{"kubeqemu.io/instancetype-inferred": c.by + "/small", "kubeqemu.io/preference-inferred": c.by + "/linux"}
+			vm.Annotations = maps.Clone(old.Annotations)
+		}
+		vm.Namespace = "ns"
+		vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "disk", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "root"}}}
+		before := vm.DeepCopy()
+		named, err := Infer(t.Context(), r.get, vm, old)
+		if err != nil {
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %s", name, err, c.want)
+			}
+			continue
+		}
+		got, _ := json.Marshal(struct {
+			Instancetype *v1.InstancetypeMatcher `json:"instancetype,omitempty"`
+			Preference   *v1.PreferenceMatcher   `json:"preference,omitempty"`
+		}{named.Spec.Instancetype, named.Spec.Preference})
+		if forgotten := named.Spec.Template.Spec.Domain.Memory == nil && before.Spec.Template.Spec.Domain.Memory != nil; string(got) != c.want || forgotten != c.forgetMemory {
+			t.Errorf("%s: %s, memory forgotten: %v, want %s", name, got, forgotten, c.want)
+		}
+		if m := named.Spec.Instancetype; m != nil && m.InferFromVolume == "" && vm.Spec.Instancetype.InferFromVolume != "" && named.Annotations["kubeqemu.io/instancetype-inferred"] != "disk/small" {
+			t.Errorf("%s: annotations %v", name, named.Annotations)
+		}
+		if !equality.Semantic.DeepEqual(before, vm) {
+			t.Errorf("%s: the VM itself has changed", name)
+		}
+	}
+}
+
+func decodeSpec(t *testing.T, text string, vm *v1.VirtualMachine) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &vm.Spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSettled: whether a VM's status has revisions of what the VM names.
+func TestSettled(t *testing.T) {
+	kept := func(name, kind, volume string) *v1.InstancetypeStatusRef {
+		return &v1.InstancetypeStatusRef{Name: name, Kind: kind, InferFromVolume: volume, ControllerRevisionRef: &v1.ControllerRevisionRef{Name: "kept"}}
+	}
+	const kind = "VirtualMachineInstancetype"
+	for name, c := range map[string]struct {
+		matcher *v1.InstancetypeMatcher
+		ref     *v1.InstancetypeStatusRef
+		want    bool
+	}{
+		"nothing":              {nil, nil, true},
+		"named no more":        {nil, kept("small", kind, ""), false},
+		"new":                  {&v1.InstancetypeMatcher{Name: "small"}, nil, false},
+		"kept":                 {&v1.InstancetypeMatcher{Name: "small", Kind: "virtualmachineinstancetypes"}, kept("small", kind, ""), true},
+		"not kept":             {&v1.InstancetypeMatcher{Name: "small", Kind: kind}, &v1.InstancetypeStatusRef{Name: "small", Kind: kind}, false},
+		"another name":         {&v1.InstancetypeMatcher{Name: "large", Kind: kind}, kept("small", kind, ""), false},
+		"another kind":         {&v1.InstancetypeMatcher{Name: "small"}, kept("small", kind, ""), false},
+		"another revision":     {&v1.InstancetypeMatcher{Name: "small", Kind: kind, RevisionName: "other"}, kept("small", kind, ""), false},
+		"this revision":        {&v1.InstancetypeMatcher{Name: "small", Kind: kind, RevisionName: "kept"}, kept("small", kind, ""), true},
+		"inferred":             {&v1.InstancetypeMatcher{InferFromVolume: "disk"}, kept("small", kind, "disk"), true},
+		"inferred from others": {&v1.InstancetypeMatcher{InferFromVolume: "disk"}, kept("small", kind, "other"), false},
+		"inferred before":      {&v1.InstancetypeMatcher{Name: "small", Kind: kind}, kept("small", kind, "disk"), false},
+	} {
+		vm := &v1.VirtualMachine{}
+		vm.Spec.Instancetype, vm.Status.InstancetypeRef = c.matcher, c.ref
+		if got := Settled(vm); got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

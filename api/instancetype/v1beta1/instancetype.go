@@ -8,8 +8,8 @@ import (
 )
 
 // VirtualMachineInstancetype is a size of virtual machines: their CPUs and memory. It is
-// applied when a VirtualMachine that names it is started, and kept in a ControllerRevision from
-// the first start on.
+// applied when a VirtualMachine that names it is started, as it was when the VirtualMachine named it: a
+// ControllerRevision keeps that.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=virtualmachineinstancetypes,shortName=vminstancetype;vminstancetypes;vmf;vmfs,categories=all
@@ -94,8 +94,8 @@ type VirtualMachineInstancetypeSpec struct {
 // CPUInstancetype is the number and model of the guest's CPUs.
 type CPUInstancetype struct {
 	// Guest is the number of the guest's CPUs: sockets of one core, unless a preference wants
-	// others.
-	// +kubebuilder:validation:Minimum=1
+	// others. 0 counts as 1.
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
 	Guest uint32 `json:"guest"`
 	// Model is a QEMU CPU model, host-passthrough or host-model. Default: as
@@ -127,7 +127,7 @@ type CPUInstancetype struct {
 // MemoryInstancetype is the guest's memory.
 // +kubebuilder:validation:XValidation:rule="!has(self.hugepages) || !has(self.overcommitPercent) || self.overcommitPercent == 0",message="hugepages and overcommitPercent should not be requested together",fieldPath=".overcommitPercent"
 type MemoryInstancetype struct {
-	// Guest is the guest's RAM, 1M to 64Ti. Exponents are refused.
+	// Guest is the guest's RAM, 1M to 4Ei. Exponents are refused.
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9.]{1,20}([KMGTPE]i?|[numk])?$`
 	Guest resource.Quantity `json:"guest"`

@@ -159,7 +159,7 @@ func TestUnsupportedFieldsAreFound(t *testing.T) {
 		"supported":    {Instancetype, "{cpu: {guest: 2}, memory: {guest: 1Gi}}", nil},
 		"refused":      {Instancetype, "{cpu: {guest: 2}, memory: {guest: 1Gi}, gpus: [{}], launchSecurity: {sev: {}}}", []string{"gpus", "launchSecurity"}},
 		"not known":    {Instancetype, "{cpu: {guest: 2}, memory: {guest: 1Gi}, newer: 1}", []string{"newer"}},
-		"too large":    {Instancetype, "{cpu: {guest: 1}, memory: {guest: 65Ti}}", []string{"spec.domain.memory.guest: 65Ti"}},
+		"too large":    {Instancetype, "{cpu: {guest: 1}, memory: {guest: 5Ei}}", []string{"spec.domain.memory.guest: 5Ei"}},
 		"of the VMI":   {Preference, "{preferredArchitecture: s390x, annotations: {kubevirt.io/ignitiondata: x}}", []string{"metadata.annotations[kubevirt.io/ignitiondata]", "spec.architecture: s390x"}},
 		"requirements": {Preference, "{requirements: {cpu: {guest: 8}, memory: {guest: 32Gi}}}", nil},
 	} {
@@ -224,7 +224,7 @@ func machine(t *testing.T, kind string, manifest []byte) string {
 	vm := smallest()
 	vm.Spec.Template.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
 	vm.Spec.Template.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Masquerade: &v1.InterfaceMasquerade{}}}
-	expanded, errs := instancetype.Expand(vm, &size.Spec, &preference.Spec)
+	expanded, errs := instancetype.ExpandChecked(vm, &size.Spec, &preference.Spec)
 	text, err := json.Marshal(struct{ VM, Errors, Requirements any }{expanded, errs, preference.Spec.Requirements})
 	if err != nil {
 		t.Fatal(err)

@@ -41,8 +41,8 @@ says what waits. So when a field becomes supported, the objects that waited for 
   ` + "`kubeqemu.io/common-instancetype: NAME`" + `. It compares them again when it
   starts, when a KubeVirt object changes, and every hour. It writes back what somebody changed, and keeps labels and annotations that somebody added.
 - **` + "`enabled: false`" + `.** virt-controller deletes the objects with its labels. A copy under another name is yours, because its second label is not
-  its name. As in KubeVirt, it does not look whether a VM names them. A VM that was
-  started before keeps its size and its preference in ControllerRevisions. Other VMs that name a deleted object get the condition Failure.
+  its name. As in KubeVirt, it does not look whether a VM names them. A VM that
+  named one while it was there keeps it in a ControllerRevision. Other VMs that name a deleted object get the condition Failure.
 - **To take them away again,** say ` + "`enabled: false`" + `. If you only remove ` + "`enabled: true`" + ` or the flag, the objects stay as they are.
 - **Your own objects.** If you created an object of the same name, virt-controller neither changes nor deletes it. The KubeVirt's condition
   CommonInstancetypesDeployed is then False with the reason NamesTaken, and names the object. To keep an object of virt-controller's with changes

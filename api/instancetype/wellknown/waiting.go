@@ -48,7 +48,7 @@ func waitsFor(o Object) ([]string, error) {
 		}
 		paths = append(paths, strings.TrimPrefix(at.FieldPath(), "spec."))
 	}
-	_, errs = instancetype.Expand(smallest(), &size.Spec, &preference.Spec)
+	_, errs = instancetype.ExpandChecked(smallest(), &size.Spec, &preference.Spec)
 	for _, e := range errs {
 		path := strings.TrimPrefix(e.Field, "spec.template.")
 		if value, ok := e.BadValue.(string); ok && value != "" {

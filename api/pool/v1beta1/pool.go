@@ -9,7 +9,7 @@ import (
 
 // RevisionLabel of a pool's VirtualMachines, and of their guests, identifies the template that
 // they were made from. The name is KubeVirt's.
-const RevisionLabel = "kubevirt.io/vm-pool-revision-name"
+const RevisionLabel = v1.PoolRevisionLabel
 
 // VirtualMachinePool keeps a number of VirtualMachines of one template. They are called
 // <pool>-0, <pool>-1 and so on; a deleted one comes back under its name. kubectl scale and
@@ -51,10 +51,11 @@ type VirtualMachinePoolList struct {
 // VirtualMachinePoolSpec is the number and the template of VirtualMachines.
 type VirtualMachinePoolSpec struct {
 	// Replicas is the wanted number of VirtualMachines, running or not. A VirtualMachine that
-	// is being deleted counts until it is gone. Default: 1.
+	// is being deleted counts until it is gone. At most 1000. Default: 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Selector must match the labels of virtualMachineTemplate. Autoscalers find by it the pods
 	// whose load counts: give the labels to the guests (template.metadata of the

@@ -29,9 +29,7 @@ func Validate(pool *VirtualMachinePool) field.ErrorList {
 	if len(pool.Name) > maxNameLength {
 		errs = append(errs, field.TooLong(field.NewPath("metadata", "name"), pool.Name, maxNameLength))
 	}
-	if pool.WantedReplicas() < 0 {
-		errs = append(errs, field.Invalid(path.Child("replicas"), pool.WantedReplicas(), "must not be negative"))
-	}
+	errs = append(errs, v1.ValidateReplicas(pool.WantedReplicas(), path.Child("replicas"))...)
 	if m := spec.MaxUnavailable; m != nil {
 		if n, err := intstr.GetScaledValueFromIntOrPercent(m, 100, false); err != nil || n < 0 || m.Type == intstr.String && n > 100 {
 			errs = append(errs, field.Invalid(path.Child("maxUnavailable"), m.String(), "must be a number or a percentage from 0% to 100%"))

@@ -2,6 +2,7 @@ package v1beta1
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -38,6 +39,7 @@ func TestValidate(t *testing.T) {
 		"the sample":       {func(*VirtualMachinePool) {}, ""},
 		"a long name":      {func(p *VirtualMachinePool) { p.Name = strings.Repeat("x", 53) }, "metadata.name"},
 		"negative":         {func(p *VirtualMachinePool) { p.Spec.Replicas = ptr.To(int32(-1)) }, "spec.replicas"},
+		"too many":         {func(p *VirtualMachinePool) { p.Spec.Replicas = ptr.To(int32(math.MaxInt32)) }, "spec.replicas"},
 		"maxUnavailable":   {func(p *VirtualMachinePool) { p.Spec.MaxUnavailable = ptr.To(intstr.FromString("120%")) }, "spec.maxUnavailable"},
 		"no percentage":    {func(p *VirtualMachinePool) { p.Spec.MaxUnavailable = ptr.To(intstr.FromString("3")) }, "spec.maxUnavailable"},
 		"a percentage":     {func(p *VirtualMachinePool) { p.Spec.MaxUnavailable = ptr.To(intstr.FromString("100%")) }, ""},

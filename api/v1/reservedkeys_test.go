@@ -1,0 +1,126 @@
+package v1
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// TestReservedAnnotations: what a user may not have a pod told, and what a user may.
+func TestReservedAnnotations(t *testing.T) {
+	for key, want := range map[string]string{
+		"container.apparmor.security.beta.kubernetes.io/compute": "the kubelet (AppArmor)",
+		"seccomp.security.alpha.kubernetes.io/pod":               "the kubelet (seccomp)",
+		"container.seccomp.security.alpha.kubernetes.io/compute": "the kubelet (seccomp)",
+		"security.alpha.kubernetes.io/unsafe-sysctls":            "the kubelet (sysctls)",
+		"kubernetes.io/config.mirror":                            "the kubelet",
+		"kubernetes.io/config.source":                            "the kubelet",
+		"io.kubernetes.cri-o.userns-mode":                        "CRI-O",
+		"io.kubernetes.cri-o.Devices":                            "CRI-O",
+		"io.kubernetes.cri-o.UnifiedCgroup/compute":              "CRI-O",
+		"seccomp-profile.kubernetes.cri-o.io/compute":            "CRI-O",
+		"io.kubernetes.cri.rdt-class":                            "containerd",
+		"io.containerd.runc.v2.group":                            "containerd",
+		"blockio.resources.beta.kubernetes.io/pod":               "the container runtime",
+		"io.katacontainers.config.hypervisor.path":               "Kata Containers",
+		"dev.gvisor.spec.mount.x.source":                         "gVisor",
+		"run.oci.keep_original_groups":                           "the OCI runtime",
+		"org.systemd.property.DeviceAllow":                       "the OCI runtime",
+		"cdi.k8s.io/gpu":                                         "the container runtime (devices)",
+		"devices.nri.io/container.compute":                       "plugins of the container runtime",
+		"k8s.v1.cni.cncf.io/networks":                            "Multus",
+		"k8s.v1.cni.cncf.io/resourceName":                        "Multus",
+		"v1.multus-cni.io/default-network":                       "Multus",
+		"kubectl.kubernetes.io/last-applied-configuration":       "kubectl",
+		MigrationJobNameAnnotation:                               "virt-controller",
+
+		"cluster-autoscaler.kubernetes.io/safe-to-evict": "",
+		"cni.projectcalico.org/ipAddrs":                  "", // a pod's own address, within the cluster's pools
+		"cpu-load-balancing.crio.io":                     "", // of the pod's own CPUs, and only where the runtime permits it
+		"descheduler.alpha.kubernetes.io/evict":          "",
+		"kubevirt.io/keep-launcher-alive-after-failure":  "",
+		"example.com/cdi.k8s.io":                         "",
+		"notcdi.k8s.io/x":                                "",
+		"myio.kubernetes.cri-o.Devices":                  "",
+		"kubernetes.io/description":                      "",
+		"sidecar.istio.io/inject":                        "",
+	} {
+		if got := ReservedAnnotation(key); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+}
+
+// TestReservedLabelsAreThePolicys: the labels that a template loses are those that the policy refuses in a user's VirtualMachineInstance.
+func TestReservedLabelsAreThePolicys(t *testing.T) {
+	text, err := os.ReadFile("../../config/api/vmi-update.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "- name: reserved\n")
+	list, _, _ = strings.Cut(list, "]")
+	keys := regexp.MustCompile(`'([^']+)'`).FindAllStringSubmatch(list, -1)
+	for _, key := range keys {
+		if !ReservedLabel(key[1]) {
+			t.Errorf("%s is not reserved", key[1])
+		}
+	}
+	if len(keys) != 7 {
+		t.Errorf("the policy has %d labels: %s", len(keys), list)
+	}
+}
+
+// reservedMetadata is a template's metadata, with keys that go no further.
+var reservedMetadata = TemplateMeta{Labels: map[string]string{"a": "b", MigrationJobLabel: "x", "kubevirt.io/nodeName": "n", AppLabel: "y"},
+	Annotations: map[string]string{"c": "d", "cdi.k8s.io/gpu": "vendor.com/gpu=0", "io.kubernetes.cri-o.Devices": "/dev/sda", "kubectl.kubernetes.io/x": "y"}}
+
+// TestReservedKeysStayInTheTemplate: the instances of a template do not get them.
+func TestReservedKeysStayInTheTemplate(t *testing.T) {
+	vm := parsedVM(t, specText)
+	vm.Spec.Template.ObjectMeta = reservedMetadata
+	untouched := vm.DeepCopy()
+	vmi := vm.Instance(plain, false)
+	if diff := cmp.Diff(vmi.Labels, map[string]string{"a": "b", AppLabel: "y"}); diff != "" {
+		t.Error(diff)
+	}
+	for key := range reservedMetadata.Annotations {
+		if _, there := vmi.Annotations[key]; there != (key == "c") {
+			t.Errorf("annotation %s: %v", key, there)
+		}
+	}
+	if diff := cmp.Diff(untouched, vm); diff != "" {
+		t.Errorf("the VM was changed: %s", diff)
+	}
+}
+
+// TestReservedKeysAreWarnedOf: each is named once, in order; what kubectl adds by itself is not.
+func TestReservedKeysAreWarnedOf(t *testing.T) {
+	path := field.NewPath("metadata")
+	got := append(LabelWarnings(reservedMetadata.Labels, path.Child("labels")), AnnotationWarnings(reservedMetadata.Annotations, path.Child("annotations"))...)
+	want := []string{
+		"metadata.labels[kubevirt.io/migrationJobUID] is left out: only Kubeqemu's components write it",
+		"metadata.labels[kubevirt.io/nodeName] is left out: only Kubeqemu's components write it",
+		"metadata.annotations[cdi.k8s.io/gpu] does not reach the launcher pod: the container runtime (devices) would obey it",
+		"metadata.annotations[io.kubernetes.cri-o.Devices] does not reach the launcher pod: CRI-O would obey it",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestSelectorByAReservedLabelMatchesNothing: a ReplicaSet with it would make instances without end, for they do not get the label.
+func TestSelectorByAReservedLabelMatchesNothing(t *testing.T) {
+	rs := &VirtualMachineInstanceReplicaSet{}
+	rs.Spec.Template.ObjectMeta = reservedMetadata
+	for key, want := range map[string]bool{"a": true, MigrationJobLabel: false} {
+		rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{key: reservedMetadata.Labels[key]}}
+		if errs := validateSelector(&rs.Spec, field.NewPath("spec")); (len(errs) == 0) != want {
+			t.Errorf("%s: %v", key, errs)
+		}
+	}
+}
