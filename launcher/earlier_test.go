@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -85,9 +86,7 @@ qemu() { QEMU_MODULE_DIR=$libraries/qemu exec %[1]s/usr/lib64/ld-linux-x86-64.so
 [ "$1" != -version ] || qemu -version
 qemu %[2]s
 `, root, arguments)
-	if err := os.WriteFile(file, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Program(t, file, []byte(script))
 	return file
 }
 

@@ -10,7 +10,6 @@ package launcher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -289,8 +288,8 @@ func (l *launcher) report() control.StateReport {
 		if last := l.qemu.LastLine(); r.Failure != "" && l.life.Order.Incoming && last != "" {
 			r.Failure += ": " + last
 		}
-		if r.Failure != "" && l.life.Order.Incoming && l.life.TPM.Lost == "" && l.tpm.HasEnded() && l.tpm.Exit() != (life.Exit{}) {
-			r.Failure += fmt.Sprintf("; the emulator of the TPM %s: %s", l.tpm.Exit(), l.tpm.LastLine())
+		if r.Failure != "" && l.life.Order.Incoming && l.life.Cause.Kind != life.NoTPM && l.tpm.HasEnded() && l.tpm.End().Exit != (life.Exit{}) {
+			r.Failure += "; " + l.tpm.End().String()
 		}
 	}
 	r.Jobs = l.jobs.list()
@@ -304,8 +303,7 @@ func (l *launcher) termination() control.Termination {
 	if l.qemu != nil {
 		t.Stderr = l.qemu.Said()
 	}
-	// Where the emulator's end was the cause, the message says so already.
-	if err := l.closeTPM(); err != nil && t.Reason == control.ReasonStartFailed && l.life.TPM.Lost == "" {
+	if err := l.closeTPM(); err != nil && t.Reason == control.ReasonStartFailed && l.life.Cause.Kind != life.NoTPM {
 		t.Message += "; " + err.Error()
 	}
 	return t

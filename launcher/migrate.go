@@ -206,8 +206,8 @@ func (l *launcher) tell(ctx context.Context, e life.Event) {
 	}
 }
 
-// maxSeconds bounds the times of a migration: a month.
-const maxSeconds = 31 * 24 * 60 * 60
+// maxSeconds bounds the times of a migration: a day.
+const maxSeconds = 24 * 60 * 60
 
 // migrate asks package life whether the guest can leave.
 func (l *launcher) migrate(ctx context.Context, m *link.Command) {
@@ -221,8 +221,8 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 		err = fmt.Errorf("migrate: limits: %d bytes per second: want 0 or more", r.BytesPerSecond)
 	case r.DowntimeMilliseconds <= 0, r.DowntimeMilliseconds > maxSeconds*1000,
 		r.CompletionSeconds <= 0, r.CompletionSeconds > maxSeconds, r.StallSeconds <= 0, r.StallSeconds > maxSeconds:
-		err = fmt.Errorf("migrate: limits: a time of %d s in all, %d s without progress and %d ms of standstill: none may be less than 1, or more than %d days",
-			r.CompletionSeconds, r.StallSeconds, r.DowntimeMilliseconds, maxSeconds/(24*60*60))
+		err = fmt.Errorf("migrate: limits: a time of %d s in all, %d s without progress and %d ms of standstill: none may be less than 1, or more than %d hours",
+			r.CompletionSeconds, r.StallSeconds, r.DowntimeMilliseconds, maxSeconds/(60*60))
 	}
 	if err != nil {
 		m.Answer(nil, err)
@@ -266,7 +266,7 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 		}()
 		sent, err = source.Run(ctx)
 		if err != nil && tpm.HasEnded() {
-			err = fmt.Errorf("%w; the emulator of the TPM %s", err, tpm.Exit())
+			err = fmt.Errorf("%w; %s", err, tpm.End())
 		}
 		return sent.Transferred, err
 	}, func(err error) {

@@ -216,7 +216,8 @@ func handshakePatience(m *qemuargs.Machine) time.Duration {
 	if m.HugePageBytes == 0 && !m.PreallocMemory {
 		return handshakeTimeout
 	}
-	return handshakeTimeout + time.Duration(m.MemoryBytes>>30)*hugePagesPerGiB
+	const most = 64 << 10 // 64 TiB, which keeps the product inside an int64
+	return handshakeTimeout + time.Duration(min(m.MemoryBytes>>30, most))*hugePagesPerGiB
 }
 
 // handshake connects to QEMU's monitor, prepares the guest, gives the guest's CPUs their places, and lets the guest run, unless its CPUs are to

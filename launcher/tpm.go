@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/disks"
-	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -32,8 +31,9 @@ func (l *launcher) startTPM(ctx context.Context) error {
 		<-tpm.Ended()
 		return nil
 	}, func(error) {
-		l.Log.Info("the TPM's emulator has ended", "exit", tpm.Exit().String())
-		l.hear(ctx, life.TPMEnded{Exit: tpm.Exit(), Said: tpm.LastLine()}, nil)
+		end := tpm.End()
+		l.Log.Info("the TPM's emulator has ended", "exit", end.Exit.String())
+		l.hear(ctx, end, nil)
 	})
 	return nil
 }
@@ -51,7 +51,7 @@ func (l *launcher) closeTPM() error {
 // endTPM ends the emulator of a QEMU that could not be started. The emulator itself ends only after QEMU has talked to it.
 func (l *launcher) endTPM() {
 	if l.tpm != nil {
-		l.tpm.End()
+		l.tpm.Kill()
 		l.tpm = nil
 	}
 }

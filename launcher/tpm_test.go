@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -93,9 +95,7 @@ func launchBrokenTPM(t *testing.T, program string) *vm {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "swtpm")
 	if program != "" {
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+program+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Program(t, path, []byte("#!/bin/sh\n"+program+"\n"))
 	}
 	v := launch(t, func(c *Config) { c.TPM = path })
 	v.tpm()
@@ -156,12 +156,36 @@ func TestReceiveBrokenTPM(t *testing.T) {
 	v := launchBrokenTPM(t, "echo no entropy >&2; exit 1")
 	v.request.Incoming = true
 	v.must(v.call(control.CommandStart, v.request, nil))
+	v.expectBrokenTPM()
+}
+
+// TestReceiveBrokenTPMSlowly: what a target says does not depend on how long QEMU takes to miss its TPM.
+func TestReceiveBrokenTPMSlowly(t *testing.T) {
+	t.Parallel()
+	v := prepareVM(t)
+	v.TPM, v.QEMU = v.path("swtpm"), v.path("slow")
+	testkit.Program(t, v.TPM, []byte("#!/bin/sh\necho no entropy >&2; exit 1\n"))
+	testkit.Program(t, v.QEMU, fmt.Appendf(nil, "#!/bin/sh\n[ \"$1\" = -version ] || until [ -e %s ]; do sleep 0.1; done\nexec %s \"$@\"\n",
+		v.path("now"), launchertest.Program(t, "qemu-system-x86_64")))
+	v.run()
+	v.conn = launchertest.Accept(t, v.handler)
+	v.tpm()
+	v.request.Incoming = true
+	v.must(v.call(control.CommandStart, v.request, nil))
+	v.untilReport("the TPM to be lost", func(r control.StateReport) bool { return r.TPMLost != "" })
+	v.must(os.WriteFile(v.path("now"), nil, 0o600))
+	v.expectBrokenTPM()
+}
+
+// expectBrokenTPM waits for the end of a target whose TPM had no entropy. The target says so once.
+func (v *vm) expectBrokenTPM() {
+	v.Helper()
 	report := v.until(control.StateExited)
 	if want := "the emulator of the TPM exited with code 1: no entropy"; strings.Count(report.Failure, want) != 1 || strings.HasSuffix(report.Failure, "\n") {
-		t.Errorf("the report says %q", report.Failure)
+		v.Errorf("the report says %q", report.Failure)
 	}
 	if end := v.expectEnd(control.ReasonStartFailed, "no entropy"); strings.Count(end.Message, "no entropy") != 1 || strings.Contains(end.Message, "\n") {
-		t.Errorf("the end is %q", end.Message)
+		v.Errorf("the end is %q", end.Message)
 	}
 }
 

@@ -60,7 +60,9 @@ func New(port net.Conn, m *qemuargs.Machine, c Credentials, tell func(control.Ag
 		a.macs = append(a.macs, nic.MAC)
 	}
 	if len(c.Wanted) > 0 {
-		a.update(func(r *control.AgentReport) { r.Credentials = &control.CredentialsReport{Message: agentOffline} })
+		a.update(func(r *control.AgentReport) {
+			r.Credentials = &control.CredentialsReport{Message: control.AgentOffline}
+		})
 	}
 	var ctx context.Context
 	ctx, a.cancel = context.WithCancel(context.Background())

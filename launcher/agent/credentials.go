@@ -27,8 +27,6 @@ const (
 	maxAccounts    = 256       // with a password
 	maxUserName    = 64
 	maxPassword    = 512 // crypt(3) takes no more
-	// agentOffline is the message until there is an agent. The text is KubeVirt's.
-	agentOffline = "Guest agent is offline"
 )
 
 // Credentials are the Secrets that the guest's agent brings into the guest.

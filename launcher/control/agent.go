@@ -61,6 +61,9 @@ type CredentialsReport struct {
 	Message string `json:"message,omitempty"`
 }
 
+// AgentOffline is the message of a CredentialsReport until there is an agent. The text is KubeVirt's.
+const AgentOffline = "Guest agent is offline"
+
 // FreezeRequest says after how many seconds the launcher thaws the guest, also if virt-handler
 // is gone by then; 0 is never.
 type FreezeRequest struct {

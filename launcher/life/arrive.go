@@ -58,10 +58,10 @@ func (s *step) runAsked(e RunAsked) {
 		s.answer("")
 	case !s.in(Received):
 		s.answer("cannot run a received guest: the VM is %s", s.Shown())
-	case s.TPM.Early && s.Memory == Here: // else the source may have no guest to take back
+	case s.TPM.Early && s.Memory == Here && s.Letting == NotLet: // else the source may have no guest to take back
 		why := cmp.Or(s.TPM.Lost, s.TPM.Ending)
 		s.act(RefuseRun{why})
-		s.kill(Cause{NotStartable, "let the received guest run: " + why}, "the TPM failed before the guest ran")
+		s.kill(Cause{NoTPM, "let the received guest run: " + why}, "the TPM failed before the guest ran")
 	case s.Letting == BeingLet:
 		s.answer("cannot run the received guest yet: QEMU was told, and has not answered")
 	case e.Paused:

@@ -143,6 +143,15 @@ type TPMEnded struct {
 	Said string
 }
 
+// String returns how the emulator has ended, and its last line if it wrote one.
+func (e TPMEnded) String() string {
+	how := fmt.Sprintf("the emulator of the TPM %s", e.Exit)
+	if e.Said != "" {
+		how += ": " + e.Said
+	}
+	return how
+}
+
 // Probed: virt-handler wants to know whether QEMU answers.
 type Probed struct{}
 

@@ -17,7 +17,7 @@ func (s State) Termination() control.Termination {
 	if s.Exit.Signal != 0 {
 		t.Signal = s.Exit.Signal.String()
 	}
-	if s.Cause.Kind == NotStartable {
+	if s.Cause.Kind == NotStartable || s.Cause.Kind == NoTPM {
 		t = control.Termination{} // QEMU was killed for that, and its exit says nothing
 	}
 	t.Reason, t.Message = s.reason()
@@ -29,7 +29,7 @@ func (s State) reason() (control.Reason, string) {
 	switch s.Cause.Kind {
 	case NotStarted:
 		return control.ReasonNeverStarted, s.Cause.Text
-	case NotStartable:
+	case NotStartable, NoTPM:
 		return control.ReasonStartFailed, s.Cause.Text
 	case NotAgain:
 		return control.ReasonQMPLost, "the guest powered off in order to start anew, and QEMU could not be made to: " + s.Cause.Text

@@ -163,6 +163,7 @@ const (
 	NoCause      CauseKind = iota // QEMU ended by itself, or the launcher was ended
 	NotStarted                    // the launcher was asked to end before there was a VM
 	NotStartable                  // preparation, QEMU's start or the handshake failed
+	NoTPM                         // the emulator of the TPM ended before the guest ran; the text says how
 	Quit                          // the launcher told QEMU to quit
 	Crashed                       // the guest's kernel panicked, and the launcher told QEMU to quit
 	NotAgain                      // the guest powered off to reboot, and QEMU did not start it again

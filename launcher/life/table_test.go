@@ -154,6 +154,7 @@ func states() []named[[]Event] {
 		{"running, silent", then(running, Probed{}, Expired{PatienceTimer})},
 		{"running, TPM ended", then(running, tpmKilled)},
 		{"starting, TPM ended", then(starting, tpmKilled)},
+		{"killing, TPM lost before", then(starting, tpmKilled, Expired{TPMTimer})},
 		{"running, TPM ended before", then(starting, tpmKilled, Handshaken{at(1)})},
 		{"received, TPM ended", then(received, tpmKilled)},
 		{"received, memory coming, TPM ended", then(coming, tpmKilled)},
@@ -360,7 +361,7 @@ var (
 	trialNames   = []string{"NoTrial", "Scheduled", "Continued", "Settling", "Unpausing"}
 	silenceNames = []string{"Unasked", "Asked", "Silent"}
 	wishNames    = []string{"GoOn", "Shutdown", "Cancel"}
-	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "Quit", "Crashed", "NotAgain", "Undrivable", "Moved", "Scattered"}
+	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "NoTPM", "Quit", "Crashed", "NotAgain", "Undrivable", "Moved", "Scattered"}
 	leavingNames = []string{"Staying", "Copying", "Halted", "Switching", "Taking", "Trailing", "Torn", "Left"}
 	memoryNames  = []string{"Here", "Coming"}
 	lettingNames = []string{"NotLet", "BeingLet", "Let"}

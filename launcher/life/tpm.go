@@ -1,9 +1,6 @@
 package life
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // TPM is what became of the emulator of the machine's TPM. It is empty while the emulator lives, and for a machine without a TPM.
 type TPM struct {
@@ -25,10 +22,7 @@ func (s *step) tpmEnded(e TPMEnded) {
 	if !s.driven() || s.TPM != (TPM{}) {
 		return
 	}
-	s.TPM.Ending = fmt.Sprintf("the emulator of the TPM %s", e.Exit)
-	if e.Said != "" {
-		s.TPM.Ending += ": " + e.Said
-	}
+	s.TPM.Ending = e.String()
 	s.TPM.Early = s.in(Starting, Receiving, Received) && !s.mayHaveRun()
 	s.timer(TPMTimer, TPMTime)
 }
@@ -38,6 +32,6 @@ func (s *step) tpmEnded(e TPMEnded) {
 func (s *step) tpmLost() {
 	s.TPM.Ending, s.TPM.Lost = "", s.TPM.Ending
 	if s.TPM.Early && !s.Order.Incoming && !s.in(ShuttingDown) {
-		s.kill(Cause{NotStartable, s.TPM.Lost}, "the TPM failed before the guest ran")
+		s.kill(Cause{NoTPM, s.TPM.Lost}, "the TPM failed before the guest ran")
 	}
 }

@@ -31,7 +31,7 @@ func TestGuestDoesNotBeginWithAFailedTPM(t *testing.T) {
 	starting := []Event{start, Prepared{}}
 	receiving := []Event{StartAsked{Order{Incoming: true, Grace: 30}}, Prepared{}, Handshaken{at(1)}}
 	then := func(before []Event, more ...Event) []Event { return slices.Concat(before, more) }
-	failed, refused := Cause{NotStartable, why}, Cause{NotStartable, "let the received guest run: " + why}
+	failed, refused := Cause{NoTPM, why}, Cause{NoTPM, "let the received guest run: " + why}
 	run, paused, lost := RunAsked{At: at(2)}, RunAsked{Paused: true, At: at(2)}, Expired{TPMTimer}
 	for name, c := range map[string]struct {
 		heard []Event
@@ -48,6 +48,7 @@ func TestGuestDoesNotBeginWithAFailedTPM(t *testing.T) {
 		"asked to run later":        {then(receiving, ReceptionEnded{}, tpmKilled, lost, run), Killing, refused},
 		"asked to stay paused":      {then(receiving, ReceptionEnded{}, tpmKilled, paused), Killing, refused},
 		"may run":                   {then(receiving, ReceptionEnded{}, run, tpmKilled, lost), Received, Cause{}},
+		"told to run before":        {then(receiving, AllButMemory{}, tpmKilled, run, ReceptionEnded{}, run), Received, Cause{}},
 		"memory is coming":          {then(receiving, AllButMemory{}, tpmKilled, lost, paused), Paused, Cause{}},
 	} {
 		s := reach(c.heard[:len(c.heard)-1])

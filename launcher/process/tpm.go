@@ -74,14 +74,11 @@ func (t *TPM) HasEnded() bool {
 	}
 }
 
-// LastLine is the last line that swtpm wrote.
-func (t *TPM) LastLine() string { return t.process.LastLine() }
+// End returns how swtpm has ended, and its last line.
+func (t *TPM) End() life.TPMEnded { return life.TPMEnded{Exit: t.exit, Said: t.process.LastLine()} }
 
-// Exit is how swtpm has ended.
-func (t *TPM) Exit() life.Exit { return t.exit }
-
-// End kills swtpm, and waits until it is gone, but not for long.
-func (t *TPM) End() {
+// Kill kills swtpm, and waits until it is gone, but not for long.
+func (t *TPM) Kill() {
 	defer t.log.Close()
 	t.process.Kill()
 	timeout := time.NewTimer(endTimeout)
@@ -102,9 +99,9 @@ func (t *TPM) Close() error {
 		if t.exit == (life.Exit{}) {
 			return nil
 		}
-		return fmt.Errorf("the emulator of the TPM %s: %s", t.exit, t.LastLine())
+		return errors.New(t.End().String())
 	case <-timeout.C:
 	}
-	t.End()
+	t.Kill()
 	return errors.New("the emulator of the TPM did not end with QEMU, and was killed")
 }
