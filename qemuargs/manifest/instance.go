@@ -226,7 +226,7 @@ func (s Set) start(d Document, vm *v1.VirtualMachine, prefix string) (*v1.Virtua
 	if err != nil {
 		return nil, nil, d.at(prefix+"spec.preference", err)
 	}
-	expanded, errs := instancetype.Expand(vm, size, preference)
+	expanded, errs := instancetype.ExpandChecked(vm, size, preference)
 	if len(errs) > 0 {
 		for _, e := range errs {
 			e.Field = prefix + e.Field

@@ -48,7 +48,7 @@ func (c *choices) vmi() (*v1.VirtualMachineInstance, Host) {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: choose(c, "a", "a.b", "with,comma"), Namespace: "default", UID: "0a1b2c3d-0000-4000-8000-000000000001"}}
 	host := Host{Accelerator: qemuargs.TCG, QEMUVersion: "7.2.22", ContainerDisks: map[string]qemuargs.ImageFacts{}, NICs: map[string]NIC{}}
 	d := &vmi.Spec.Domain
-	d.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse(choose(c, "64Mi", "100M", "3Gi", "1", "65Ti")))}
+	d.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse(choose(c, "64Mi", "100M", "3Gi", "1", "5Ei")))}
 	if c.flag() {
 		d.CPU = &v1.CPU{Cores: uint32(c.number(5)), Sockets: uint32(c.number(4)), Threads: uint32(c.number(3)), Model: choose(c, "", "host-model", "host-passthrough", "Haswell", "qemu64", "a,b=c")}
 	}

@@ -70,7 +70,7 @@ spec:
 		t.Fatal(err)
 	}
 	vm.UID = types.UID("0a1b2c3d-0000-4000-8000-000000000001")
-	expanded, errs := instancetype.Expand(vm, w.sizes[size], w.preferences[preference])
+	expanded, errs := instancetype.ExpandChecked(vm, w.sizes[size], w.preferences[preference])
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
