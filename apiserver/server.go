@@ -19,13 +19,18 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/clock"
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
+	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/admission"
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
@@ -127,10 +132,23 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.group = group
+	admission.RegisterChoices(s.mux, &admission.Choices{Read: func(user authenticationv1.UserInfo) choice.Get {
+		if older.IsAccount(user.Username) {
+			return readsNothing
+		}
+		return group.ReadFor(user)
+	}, Keys: func(path serving.Hidden) ([][]byte, error) {
+		return s.certificate.HiddenKeys(path)
+	}})
 	admission.RegisterDeletions(s.mux, &admission.Deletions{Shorten: group.ShortenGrace, Keys: func() ([][]byte, error) {
 		return s.certificate.HiddenKeys(admission.DeletionPath)
 	}})
 	return s, nil
+}
+
+// readsNothing refuses to read for the accounts of requests at older versions: it is not known what the user behind one of them may read.
+func readsNothing(_ context.Context, key types.NamespacedName, _ choice.Object) error {
+	return apierrors.NewForbidden(schema.GroupResource{}, key.Name, errors.New("the request came at an older version"))
 }
 
 // takeUploads makes what takes images from clients.
@@ -245,8 +263,9 @@ func (s *Server) watch(config *rest.Config) error {
 	}
 	s.watched, s.others = []watched{secret, mutating, validating, published, services, s.kubeVirts}, []watched{s.handlerCA, s.frontProxy}
 	s.certificate = &serving.Certificate{CA: secret, Mutating: mutating, Validating: validating, APIServices: services, ServedNames: servedNames(s.options.DataVolumes), Published: published, DNSNames: s.options.DNSNames,
-		Hidden: map[string]serving.Hidden{admission.EvictionsEverywhere: admission.EvictionPath, admission.GracefulDeletions: admission.DeletionPath},
-		Clock:  s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
+		Hidden: map[string]serving.Hidden{admission.EvictionsEverywhere: admission.EvictionPath, admission.GracefulDeletions: admission.DeletionPath,
+			admission.Inference: admission.InferencePath, admission.Agreement: admission.AgreementPath},
+		Clock: s.options.Clock, Log: s.options.Log.WithName("certificate"), Changed: changes}
 	return nil
 }
 

@@ -107,4 +107,5 @@ func Register(mux *http.ServeMux, facts func(context.Context) (Facts, error), pr
 		}
 		mux.Handle("POST /"+k.resource+"-validate", s.serve(k.validate, nil))
 	}
+	mux.Handle("POST /lists-mutate", s.serve(boundLists, nil))
 }

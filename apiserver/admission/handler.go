@@ -97,6 +97,9 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer, t
 	}
 	review, err := read(text)
 	if err != nil {
+		if refusal := refusedUnread(text); refusal != nil {
+			return encode(refusal)
+		}
 		return nil, err
 	}
 	if takesPresets != nil && takesPresets(review.Request) {
@@ -111,7 +114,12 @@ func (s *server) decide(w http.ResponseWriter, r *http.Request, answer answer, t
 	}
 	review.Response = answer(known, review.Request)
 	review.Response.UID, review.Request = review.Request.UID, nil
-	text, err = json.Marshal(review)
+	return encode(review)
+}
+
+// encode returns an answer as JSON, of maxAnswer bytes at most.
+func encode(review *admissionv1.AdmissionReview) ([]byte, error) {
+	text, err := json.Marshal(review)
 	if err == nil && len(text) > maxAnswer {
 		review.Response = short(review.Response)
 		text, err = json.Marshal(review)
@@ -143,7 +151,23 @@ func read(text []byte) (*admissionv1.AdmissionReview, error) {
 	if err := json.Unmarshal(text, review); err != nil || review.Request == nil || review.APIVersion != admissionv1.SchemeGroupVersion.String() {
 		return nil, errors.New("the body is no AdmissionReview of admission.k8s.io/v1")
 	}
+	if err := checkNames(review.Request); err != nil {
+		return nil, err
+	}
 	return review, nil
+}
+
+// longestName is how long a name of Kubernetes' may be, in bytes.
+const longestName = 253
+
+// checkNames refuses a question with a name that is longer than Kubernetes' names. Answers repeat these names, and anybody may ask.
+func checkNames(question *admissionv1.AdmissionRequest) error {
+	for _, name := range []string{string(question.UID), question.Name, question.Namespace, question.Kind.Group, question.Kind.Kind} {
+		if len(name) > longestName {
+			return fmt.Errorf("the review has a name of %d bytes; %d are allowed", len(name), longestName)
+		}
+	}
+	return nil
 }
 
 // refuse answers why a review was not decided. After a 429, the API server asks again if it
@@ -170,6 +194,9 @@ func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionRes
 // the schema comes next, and names the error.
 func (k kind) mutate(facts Facts, question *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	raw := question.Object.Raw
+	if answer := boundLists(facts, question); !answer.Allowed {
+		return answer
+	}
 	if len(raw) > maxFilled {
 		return allowed()
 	}
@@ -185,6 +212,11 @@ func (k kind) mutate(facts Facts, question *admissionv1.AdmissionRequest) *admis
 			return allowed()
 		}
 	}
+	return patched(raw, before, after)
+}
+
+// patched returns the answer that allows an object, and changes its JSON text as before was changed to after.
+func patched(raw, before, after []byte) *admissionv1.AdmissionResponse {
 	operations, err := patch.Operations(raw, before, after)
 	if err != nil || len(operations) == 0 {
 		return allowed()

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -42,7 +43,9 @@ func warnKubeVirt(kv *v1.KubeVirt, _ Facts) []string {
 // warnTemplate says besides what no VirtualMachineInstance of the template may have as the cluster is configured now. A VirtualMachineInstance is refused then; a
 // template is taken, for the configuration may change before its first start.
 func warnTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, facts Facts) []string {
-	out := append(v1.AnnotationWarnings(template.ObjectMeta.Annotations, path.Child("metadata", "annotations")), warnSpec(&template.Spec, path.Child("spec"))...)
+	meta := path.Child("metadata")
+	out := slices.Concat(v1.LabelWarnings(template.ObjectMeta.Labels, meta.Child("labels")), v1.AnnotationWarnings(template.ObjectMeta.Annotations, meta.Child("annotations")),
+		warnSpec(&template.Spec, path.Child("spec")))
 	vmi := &v1.VirtualMachineInstance{Spec: *template.Spec.DeepCopy()}
 	v1.ApplyClusterDefaults(vmi, facts.Cluster)
 	v1.Default(vmi)

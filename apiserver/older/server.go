@@ -115,9 +115,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	// The client may have sent other headers, large ones too. A watch would keep them in memory.
 	r.Header = http.Header{"Content-Type": r.Header["Content-Type"], "Content-Encoding": r.Header["Content-Encoding"]}
-	if err := s.check(r, who, t); err != nil {
+	account, err := s.check(r, who, t)
+	if err != nil {
 		return err
 	}
+	header.Set("Impersonate-User", account)
 	kind := &s.calls
 	if t.verb == "watch" {
 		kind = &s.watches
@@ -145,14 +147,43 @@ func (s *Server) limited(ctx context.Context, t target) (context.Context, contex
 	return limited, func() { stop(); cancel(nil) }
 }
 
-// check returns an error unless the user has the rights that the request needs.
-func (s *Server) check(r *http.Request, who callers.User, t target) error {
+// check returns the user in whose name the request is passed on, or an error if its sender lacks a right that the request needs.
+func (s *Server) check(r *http.Request, who callers.User, t target) (account string, err error) {
 	if err := s.Rights.Check(r.Context(), who, t.attributes()); err != nil {
-		return err
+		return "", err
 	}
-	apply := strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch")
-	for _, wider := range t.wider(apply) {
-		err := s.Rights.Check(r.Context(), who, wider)
+	apply := strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/apply-patch")
+	if account, err = s.account(r.Context(), who, t, apply); err != nil {
+		return "", err
+	}
+	return account, s.checkWider(r.Context(), who, t, apply && account != AccountWithoutCreate)
+}
+
+// account returns the account that has no right to create or delete an object that who has not.
+func (s *Server) account(ctx context.Context, who callers.User, t target, apply bool) (string, error) {
+	if t.subresource != "" || t.verb != "update" && t.verb != "patch" {
+		return Account, nil
+	}
+	lacked := []struct{ verb, account string }{{"delete", AccountWithoutDelete}}
+	if apply {
+		lacked = append([]struct{ verb, account string }{{"create", AccountWithoutCreate}}, lacked...)
+	}
+	for _, lack := range lacked {
+		err := s.Rights.Check(ctx, who, t.also(lack.verb))
+		if apierrors.IsForbidden(err) {
+			return lack.account, nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return Account, nil
+}
+
+// checkWider returns an error if a request needs a right in the components' namespace that its sender lacks.
+func (s *Server) checkWider(ctx context.Context, who callers.User, t target, mayCreate bool) error {
+	for _, wider := range t.wider(mayCreate) {
+		err := s.Rights.Check(ctx, who, wider)
 		if apierrors.IsForbidden(err) {
 			return apierrors.NewForbidden(schema.GroupResource{Group: wider.Group, Resource: wider.Resource}, t.name, fmt.Errorf(
 				"a KubeVirt configures the whole cluster: to %s one in the namespace %s you also need the right to %s kubevirts.kubevirt.io in the namespace %s",
@@ -172,7 +203,7 @@ func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return err
 	}
 	defer response.Body.Close()
-	if err := ownFault(response); err != nil {
+	if err := refusal(response, header.Get("Impersonate-User")); err != nil {
 		return err
 	}
 	s.answer(ctx, w, response, t)
@@ -209,10 +240,10 @@ func (s *Server) send(ctx context.Context, w http.ResponseWriter, r *http.Reques
 // maxStatus, in bytes, bounds a refusal that virt-api reads.
 const maxStatus = 64 << 10
 
-// ownFault returns an error if the API server has refused virt-api itself, and not the request: then
-// virt-api lacks its rights. The user's rights were asked for before. The answer's body stays
-// whole.
-func ownFault(response *http.Response) error {
+// refusal returns an error if the API server has refused virt-api itself, and not the request: then
+// virt-api lacks its rights. To a refusal of a request in the name of an account that lacks rights, refusal adds
+// why virt-api took that account. Of any other answer the body stays as it is.
+func refusal(response *http.Response, account string) error {
 	if response.StatusCode != http.StatusUnauthorized && response.StatusCode != http.StatusForbidden {
 		return nil
 	}
@@ -221,9 +252,14 @@ func ownFault(response *http.Response) error {
 		return fmt.Errorf("read the API server's refusal: %w", err)
 	}
 	var status metav1.Status
-	impersonating := json.Unmarshal(text, &status) == nil && status.Details != nil && (status.Details.Kind == "users" || strings.HasPrefix(status.Details.Kind, "userextras"))
+	readable := json.Unmarshal(text, &status) == nil && status.Details != nil
+	impersonating := readable && (status.Details.Kind == "users" || strings.HasPrefix(status.Details.Kind, "userextras"))
 	if response.StatusCode == http.StatusUnauthorized || impersonating {
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("virt-api may not act for %s: apply config/older-versions", Account))
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("virt-api may not act for %s: apply config/older-versions", account))
+	}
+	if readable && account != Account {
+		status.Message += " (at an older version virt-api acts as " + account + " for a user who may not create and delete the object)"
+		return &apierrors.StatusError{ErrStatus: status}
 	}
 	response.Body = struct {
 		io.Reader
@@ -294,14 +330,14 @@ func (s *Server) copy(ctx context.Context, w http.ResponseWriter, from io.Reader
 	}
 }
 
-// header returns the head of the request to the API server. The API server makes the field manager of
+// header returns the head of the request to the API server, without the user in whose name the request is made. The API server makes the field manager of
 // the name of the client's program.
 func (s *Server) header(from http.Header, who callers.User) (http.Header, error) {
 	accept, err := accepted(from.Values("Accept"))
 	if err != nil {
 		return nil, err
 	}
-	to := http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}, "User-Agent": {"virt-api"}, "Impersonate-User": {Account},
+	to := http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}, "User-Agent": {"virt-api"},
 		"Impersonate-Extra-" + strings.ReplaceAll(CallerKey, "/", "%2f"): {printable(who.Name)}}
 	for _, name := range []string{"Content-Type", "User-Agent", "Audit-Id"} {
 		if value := from.Get(name); value != "" && len(value) <= maxHeader {

@@ -24,8 +24,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
-// fakeAPI is an API server: ann may do everything, and every request is answered with what answer
-// writes.
+// fakeAPI is an API server: ann may do everything, "ann without VERBS" may not do VERBS, and every request is
+// answered with what answer writes.
 type fakeAPI struct {
 	t      *testing.T
 	answer http.HandlerFunc
@@ -47,7 +47,8 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		f.asked = append(f.asked, *review.Spec.ResourceAttributes)
 		review.TypeMeta = metav1.TypeMeta{Kind: "SubjectAccessReview", APIVersion: "authorization.k8s.io/v1"}
-		review.Status.Allowed = strings.HasPrefix(review.Spec.User, "ann")
+		_, lacked, _ := strings.Cut(review.Spec.User, " without ")
+		review.Status.Allowed = strings.HasPrefix(review.Spec.User, "ann") && !strings.Contains(lacked, review.Spec.ResourceAttributes.Verb)
 		callers.Write(w, http.StatusCreated, review)
 		return
 	}
@@ -372,6 +373,37 @@ func TestBodyOfAReadRequestIsLeftOut(t *testing.T) {
 		response, _ := s.ask("ann", http.MethodGet, machines+query, strings.Repeat("x", 1<<20), http.Header{"Content-Type": {"application/json"}})
 		if response.StatusCode != http.StatusOK || s.body != "" {
 			t.Errorf("%d, and %d bytes were passed on", response.StatusCode, len(s.body))
+		}
+	}
+}
+
+// TestChangeIsMadeWithNoRightThatTheUserLacks: a change goes to the API server in the name of an account that may neither create nor delete what its sender may not.
+func TestChangeIsMadeWithNoRightThatTheUserLacks(t *testing.T) {
+	const apply, merge = "application/apply-patch+yaml", "application/merge-patch+json"
+	s := serve(t)
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		callers.Write(w, http.StatusForbidden, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: http.StatusForbidden, Message: "the message",
+			Details: &metav1.StatusDetails{Kind: "virtualmachines"}})
+	}
+	for _, c := range []struct{ user, method, path, kind, account string }{
+		{"ann", http.MethodPatch, "/vm", apply, Account},
+		{"ann without create", http.MethodPatch, "/vm", apply, AccountWithoutCreate},
+		{"ann without create", http.MethodPatch, "/vm", "Application/Apply-Patch+YAML", AccountWithoutCreate},
+		{"ann without delete", http.MethodPatch, "/vm", apply, AccountWithoutDelete},
+		{"ann without create,delete", http.MethodPatch, "/vm", apply, AccountWithoutCreate},
+		{"ann without create", http.MethodPatch, "/vm", merge, Account},
+		{"ann without create,delete", http.MethodPatch, "/vm", merge, AccountWithoutDelete},
+		{"ann without create,delete", http.MethodPut, "/vm", "application/json", AccountWithoutDelete},
+		{"ann without delete", http.MethodPost, "", "application/json", Account},
+		{"ann without create", http.MethodDelete, "/vm", "", Account},
+		{"ann without create,delete", http.MethodGet, "/vm", "", Account},
+	} {
+		_, text := s.ask(c.user, c.method, machines+c.path, `{}`, http.Header{"Content-Type": {c.kind}})
+		if got := s.got[len(s.got)-1].Header.Get("Impersonate-User"); got != c.account {
+			t.Errorf("%+v: %s", c, got)
+		}
+		if strings.Contains(text, "the message (at an older version virt-api acts as "+c.account) != (c.account != Account) {
+			t.Errorf("%+v: %s", c, text)
 		}
 	}
 }

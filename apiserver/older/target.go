@@ -125,15 +125,23 @@ func (t *target) attributes() *callers.Attributes {
 		Subresource: t.subresource, Name: name}
 }
 
-// wider are further rights that a user needs. A KubeVirt configures the whole cluster, wherever it
-// is. So a user who changes a KubeVirt needs the right to do so in the components' namespace, too.
-// The policy kubevirt-anywhere asks whether Account has these rights, and Account has them.
-func (t *target) wider(apply bool) (all []*callers.Attributes) {
+// also returns a further right to the target, which a change may need.
+func (t *target) also(verb string) *callers.Attributes {
+	attributes := t.attributes()
+	attributes.Verb = verb
+	return attributes
+}
+
+// wider returns the rights that a user needs besides the right to the target itself. A KubeVirt configures the whole
+// cluster, whatever namespace it is in. So who changes a KubeVirt in another namespace needs the same right in the
+// components' namespace. virt-api asks for it here: the policy kubevirt-anywhere sees Account in the user's place,
+// and Account has the right. mayCreate says that the request may create its object.
+func (t *target) wider(mayCreate bool) (all []*callers.Attributes) {
 	if t.resource.plural != "kubevirts" || t.namespace == v1.KubeVirtNamespace {
 		return nil
 	}
 	verbs := map[string][]string{"create": {"create"}, "update": {"update"}, "patch": {"update"}}[t.verb]
-	if t.verb == "patch" && apply { // it may create
+	if t.verb == "patch" && mayCreate {
 		verbs = []string{"create", "update"}
 	}
 	for _, verb := range verbs {

@@ -1,6 +1,6 @@
-// Package older serves the older versions of the API groups, such as kubevirt.io/v1alpha3. An object is the same in all versions but for apiVersion. virt-api passes
-// a request on in the current version, and writes the older version into the answer. So an older
-// version has the current version's schema, defaults, webhooks and policies.
+// Package older serves the older versions of the API groups, such as kubevirt.io/v1alpha3. An object is the same in all
+// versions but for apiVersion. virt-api passes a request on in the current version, and writes the older version into
+// the answer. So an older version has the current version's schema, defaults, webhooks and policies.
 //
 // The CustomResourceDefinitions could name these versions themselves. For each of them, an API
 // server would keep one more copy of every object in memory (30 KiB for a VM with its VMI, measured
@@ -16,7 +16,23 @@ import (
 // can exist, and it is in no group but system:authenticated.
 const Account = "kubevirt.io:older-versions"
 
-// CallerKey is an extra attribute of Account: the name of the user who sent the request. Audit logs and admission policies see the attribute.
+// AccountWithoutDelete and AccountWithoutCreate are the users in whose name virt-api passes on the changes of users who
+// lack a right that a change may need. The API server then refuses such a change itself, in the moment of the change.
+// An apply needs the right to create if it makes the object. A change of ownerReferences needs the right to delete the
+// object, if the API server has the admission plugin OwnerReferencesPermissionEnforcement. AccountWithoutCreate has
+// neither right.
+const (
+	AccountWithoutDelete = Account + ":no-delete"
+	AccountWithoutCreate = Account + ":no-create"
+)
+
+// IsAccount reports whether a user is one in whose name virt-api passes requests on.
+func IsAccount(user string) bool {
+	return user == Account || user == AccountWithoutDelete || user == AccountWithoutCreate
+}
+
+// CallerKey is an extra attribute of Account: the name of the user who sent the request. Audit logs and admission
+// policies see the attribute.
 const CallerKey = "kubevirt.io/caller"
 
 // Version is an older version of a group, and the version of the group's CustomResourceDefinitions.

@@ -74,7 +74,7 @@ type Certificate struct {
 	// API server holds each to the group and version in its spec.
 	APIServices Objects[apiregistrationv1.APIService]
 	ServedNames []string
-	// Hidden are the webhooks of Validating whose path has a secret, by name.
+	// Hidden are the webhooks of Mutating and Validating whose path has a secret, by name.
 	Hidden map[string]Hidden
 	// Published tells virt-handlers the CA of virt-api's client certificates.
 	Published Object[*corev1.ConfigMap]
@@ -202,7 +202,11 @@ func (c *Certificate) inject(ctx context.Context, cas authority.CAs) error {
 	if config := c.Mutating.Get(); config != nil {
 		changed := false
 		for i := range config.Webhooks {
-			changed = write(&config.Webhooks[i].ClientConfig, bundle) || changed
+			written, err := c.lead(config.Webhooks[i].Name, &config.Webhooks[i].ClientConfig, cas)
+			if err != nil {
+				return err
+			}
+			changed = written || changed
 		}
 		if changed {
 			if err := c.Mutating.Update(ctx, config); err != nil {
@@ -214,15 +218,11 @@ func (c *Certificate) inject(ctx context.Context, cas authority.CAs) error {
 	if config := c.Validating.Get(); config != nil {
 		changed := false
 		for i := range config.Webhooks {
-			webhook := &config.Webhooks[i]
-			changed = write(&webhook.ClientConfig, bundle) || changed
-			if hidden, ok := c.Hidden[webhook.Name]; ok {
-				led, err := hidden.lead(&webhook.ClientConfig, cas, c.Clock.Now())
-				if err != nil {
-					return err
-				}
-				changed = led || changed
+			written, err := c.lead(config.Webhooks[i].Name, &config.Webhooks[i].ClientConfig, cas)
+			if err != nil {
+				return err
 			}
+			changed = written || changed
 		}
 		if changed {
 			if err := c.Validating.Update(ctx, config); err != nil {
@@ -232,6 +232,18 @@ func (c *Certificate) inject(ctx context.Context, cas authority.CAs) error {
 		}
 	}
 	return c.publish(ctx, bundle)
+}
+
+// lead writes the CAs, and the secret path if the webhook has one, into the configuration of a webhook. It returns whether that changed
+// something.
+func (c *Certificate) lead(webhook string, config *admissionregistrationv1.WebhookClientConfig, cas authority.CAs) (bool, error) {
+	changed := write(config, cas.Bundle())
+	hidden, ok := c.Hidden[webhook]
+	if !ok {
+		return changed, nil
+	}
+	led, err := hidden.lead(config, cas, c.Clock.Now())
+	return led || changed, err
 }
 
 // injectServices writes the CAs into virt-api's APIServices, if they hold others.

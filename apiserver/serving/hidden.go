@@ -20,7 +20,8 @@ import (
 // secret to the path that the webhook's configuration names, and trusts a question that has the secret.
 //
 // Where the webhook's failurePolicy is Fail, the message of a question that fails has the path, and the account whose request it
-// was reads the message. Such a webhook is asked for accounts only that may have a guest ended anyway.
+// was reads the message. Such a webhook is asked for accounts only that may have a guest ended anyway. Nobody reads the message where
+// the failurePolicy is Ignore.
 type Hidden struct {
 	// Path is where virt-api serves the webhook. The secret is the element after it.
 	Path string

@@ -9,6 +9,7 @@ import (
 	"net/url"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubeqemu/kubeqemu/api/instancetype"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -34,7 +36,7 @@ func (s *Server) expandSpec(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	expanded, err := expand(c.Context(), s.cluster.read, vm)
+	expanded, err := expand(c.Context(), s.cluster.readFrom(c.user, c.namespace), vm)
 	if err != nil {
 		return apierrors.NewInternalError(err) // KubeVirt's code
 	}
@@ -109,7 +111,7 @@ func given(text []byte, namespace string) (*v1.VirtualMachine, error) {
 	return vm, nil
 }
 
-// expand returns a copy of the VM with its instancetype and preference applied. The copy names
+// expand returns a copy of the VM with its instancetype and preference applied, and checks nothing of it, as in KubeVirt. The copy names
 // neither of them any more: a VM that names them beside their values would be refused.
 func expand(ctx context.Context, read choice.Get, vm *v1.VirtualMachine) (*v1.VirtualMachine, error) {
 	chosen, err := choice.Find(ctx, read, vm)
@@ -118,12 +120,13 @@ func expand(ctx context.Context, read choice.Get, vm *v1.VirtualMachine) (*v1.Vi
 	}
 	expanded, errs := chosen.Expand(vm)
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("cannot expand instancetype to VM: %w", errs.ToAggregate())
+		return nil, errors.New(instancetype.ConflictText(errs))
 	}
 	if expanded == vm {
 		expanded = vm.DeepCopy()
 	}
 	expanded.Spec.Instancetype, expanded.Spec.Preference = nil, nil
+	expanded.Status.InstancetypeRef, expanded.Status.PreferenceRef = nil, nil
 	expanded.SetGroupVersionKind(v1.VirtualMachineGroupVersionKind)
 	return expanded, nil
 }
@@ -176,16 +179,31 @@ func aName(key types.NamespacedName, resource schema.GroupVersionResource) error
 	return nil
 }
 
+// ReadFor reads what a VM of a user's is expanded with, as readFor does.
+func (s *Server) ReadFor(user authenticationv1.UserInfo) choice.Get {
+	extra := map[string][]string{}
+	for key, values := range user.Extra {
+		extra[key] = values
+	}
+	return s.cluster.readFor(callers.User{Name: user.Username, Groups: user.Groups, Extra: extra})
+}
+
 // readFor reads objects with virt-api's rights, but only those that the user may get: virt-api
 // must not reveal objects that RBAC keeps from the user. Cluster-scoped instancetypes and
 // preferences are for all who have VMs.
 func (c *cluster) readFor(who callers.User) choice.Get {
+	return c.readFrom(who, "")
+}
+
+// readFrom does as readFor, but reads every object of the namespace open. That is the namespace of a VM that exists: virt-controller shows
+// in the VM's status what it finds there. Objects of other namespaces may be closed to the VM's owner, who can name them in the VM.
+func (c *cluster) readFrom(who callers.User, open string) choice.Get {
 	return func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
 		resource, ofCluster := resourceOf(into)
 		if err := aName(key, resource); err != nil {
 			return err
 		}
-		if !ofCluster {
+		if !ofCluster && key.Namespace != open {
 			err := c.rights.Check(ctx, who, &callers.Attributes{Verb: "get", Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Namespace: key.Namespace, Name: key.Name})
 			if err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,14 +22,15 @@ import (
 	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 )
 
-// one reads an instancetype "small" of the namespace and nothing else.
-func one(_ context.Context, key types.NamespacedName, into choice.Object) error {
+// two reads an instancetype "small" of the namespace, one "none" without memory, and nothing else.
+func two(_ context.Context, key types.NamespacedName, into choice.Object) error {
 	it, ok := into.(*v1beta1.VirtualMachineInstancetype)
-	if !ok || key.Name != "small" || key.Namespace != "ns" {
+	memory := map[string]string{"small": "64Mi", "none": "0"}[key.Name]
+	if !ok || memory == "" || key.Namespace != "ns" {
 		r, _ := resourceOf(into)
 		return apierrors.NewNotFound(r.GroupResource(), key.Name)
 	}
-	it.Spec = v1beta1.VirtualMachineInstancetypeSpec{CPU: v1beta1.CPUInstancetype{Guest: 3}, Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse("64Mi")}}
+	it.Spec = v1beta1.VirtualMachineInstancetypeSpec{CPU: v1beta1.CPUInstancetype{Guest: 3}, Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse(memory)}}
 	return nil
 }
 
@@ -40,20 +42,24 @@ func TestExpandOfAVMThatIsSentAlong(t *testing.T) {
 		"without":              {head + "  template: {spec: {domain: {memory: {guest: 32Mi}, devices: {}}}}\n", ""},
 		"with an instancetype": {head + small + template, ""},
 		"one that is not there": {head + "  instancetype: {name: large, kind: virtualmachineinstancetype}\n" + template,
-			`VirtualMachineInstancetype "large" not found`},
-		"a conflict":        {head + small + "  template: {spec: {domain: {memory: {guest: 32Mi}, devices: {}}}}\n", "cannot expand instancetype to VM: spec.template.spec.domain.memory"},
-		"nothing":           {"", "empty request body"},
-		"no YAML":           {"{", "Object is not a valid VirtualMachine"},
-		"another kind":      {"apiVersion: v1\nkind: Pod\n", "Object is not a valid VirtualMachine"},
-		"no VM's field":     {head + "  template: 7\n", "Object is not a valid VirtualMachine"},
-		"a costly text":     {head + "  template: {spec: {domain: {memory: {guest: \"1e-999999999\"}, devices: {}}}}\n", "spec.template.spec.domain.memory.guest"},
-		"a long list":       {`{"spec":[` + strings.Repeat("1,", 100_000) + "1]}", "more than"},
-		"long YAML":         {head + "# " + strings.Repeat("x", maxYAML), "longer than"},
-		"another namespace": {strings.Replace(head, "{name: vm}", "{name: vm, namespace: other}", 1) + template, "VM namespace must be empty or ns"},
+			`virtualmachineinstancetypes.instancetype.kubevirt.io "large" not found`},
+		"a preference that is not there": {head + "  preference: {name: linux}\n" + template,
+			`virtualmachineclusterpreferences.instancetype.kubevirt.io "linux" not found`},
+		"a conflict": {head + small + "  template: {spec: {domain: {memory: {guest: 32Mi}, resources: {requests: {memory: 32Mi}}, devices: {}}}}\n",
+			"VM field(s) spec.template.spec.domain.memory.guest, spec.template.spec.domain.resources.requests.memory conflicts with selected instance type"},
+		"what no guest can have": {head + "  instancetype: {name: none, kind: virtualmachineinstancetype}\n" + template, ""},
+		"nothing":                {"", "empty request body"},
+		"no YAML":                {"{", "Object is not a valid VirtualMachine"},
+		"another kind":           {"apiVersion: v1\nkind: Pod\n", "Object is not a valid VirtualMachine"},
+		"no VM's field":          {head + "  template: 7\n", "Object is not a valid VirtualMachine"},
+		"a costly text":          {head + "  template: {spec: {domain: {memory: {guest: \"1e-999999999\"}, devices: {}}}}\n", "spec.template.spec.domain.memory.guest"},
+		"a long list":            {`{"spec":[` + strings.Repeat("1,", 100_000) + "1]}", "more than"},
+		"long YAML":              {head + "# " + strings.Repeat("x", maxYAML), "longer than"},
+		"another namespace":      {strings.Replace(head, "{name: vm}", "{name: vm, namespace: other}", 1) + template, "VM namespace must be empty or ns"},
 	} {
 		vm, err := given([]byte(c.text), "ns")
 		if err == nil {
-			vm, err = expand(t.Context(), one, vm)
+			vm, err = expand(t.Context(), two, vm)
 		}
 		if c.want != "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -61,10 +67,10 @@ func TestExpandOfAVMThatIsSentAlong(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || vm.Spec.Instancetype != nil || vm.Spec.Template.Spec.Domain.Memory.Guest.IsZero() || vm.Kind != "VirtualMachine" {
+		if err != nil || vm.Spec.Instancetype != nil || vm.Spec.Template.Spec.Domain.Memory.Guest.IsZero() != (name == "what no guest can have") || vm.Kind != "VirtualMachine" {
 			t.Errorf("%s: %+v, %v", name, vm, err)
 		}
-		if name != "without" && (vm.Spec.Template.Spec.Domain.CPU.Sockets != 3 || vm.Spec.Template.ObjectMeta.Annotations["kubevirt.io/instancetype-name"] != "small") {
+		if name != "without" && (vm.Spec.Template.Spec.Domain.CPU.Sockets != 3 || vm.Spec.Template.ObjectMeta.Annotations["kubevirt.io/instancetype-name"] == "") {
 			t.Errorf("%s: %+v", name, vm.Spec.Template)
 		}
 	}
@@ -99,12 +105,22 @@ func TestExpandReadsOnlyWhatTheUserMay(t *testing.T) {
 			}
 		}
 	}
-	if len(s.asked) != asked {
+	s.allowed = ""
+	if err := cluster.readFrom(ann, "ns")(t.Context(), key, &v1beta1.VirtualMachineInstancetype{}); !apierrors.IsNotFound(err) || len(s.asked) != asked {
+		t.Errorf("in the namespace of a VM that exists: %v", err)
+	}
+	for _, name := range []string{"small", "missing"} {
+		err := cluster.readFrom(ann, "ns")(t.Context(), types.NamespacedName{Namespace: "closed", Name: name}, &corev1.PersistentVolumeClaim{})
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("a claim of a closed namespace, to which a VM that exists leads: %v", err)
+		}
+	}
+	if len(s.asked) != asked+2 {
 		t.Errorf("it was asked whether a path may be read: %+v", s.asked[asked:])
 	}
 	err = cluster.readFor(ann)(t.Context(), types.NamespacedName{Name: "small"}, &v1beta1.VirtualMachineClusterInstancetype{})
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || !strings.Contains(status.Status().Message, "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes/small") || len(s.asked) != asked {
+	if !errors.As(err, &status) || !strings.Contains(status.Status().Message, "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes/small") || len(s.asked) != asked+2 {
 		t.Errorf("what is of the cluster: %v", err)
 	}
 }

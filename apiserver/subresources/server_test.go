@@ -89,6 +89,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
 		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}, metav1.Now())
 		vmi.Status.Phase, vmi.Status.Interfaces = v1.Running, []v1.NetworkInterfaceStatus{{Name: "default", IP: f.ip}}
+		vmi.Status.LauncherPods = []v1.LauncherPod{{Name: "virt-launcher-vm", IPs: []string{f.ip}}}
 		answer(vmi)
 	case "GET /api/v1/nodes":
 		nodes := &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}}
@@ -395,9 +396,14 @@ func TestPortsAreForwardedToPodNetworkOnly(t *testing.T) {
 		"the agent's before another": {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{said, {Name: "default", IP: "10.0.0.5"}}, "10.0.0.5"},
 		"the agent's alone":          {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{said}, ""},
 		"loopback":                   {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "default", IP: "127.0.0.1"}}, ""},
+		"no address of the pod's":    {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.96.0.1"}}, ""},
+		"the pod's IPv6 address":     {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "default", IP: "fd00:0::5"}}, "fd00::5"},
+		"another pod's":              {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.6"}}, ""},
+		"the migration's target's":   {[]v1.Interface{{Name: "default"}}, []v1.NetworkInterfaceStatus{{Name: "default", IP: "10.0.0.7"}}, "10.0.0.7"},
 	} {
 		vmi := instanceIn(v1.Running)
 		vmi.Spec.Domain.Devices.Interfaces, vmi.Status.Interfaces = c.spec, c.status
+		vmi.Status.LauncherPods = []v1.LauncherPod{{Name: "source", IPs: []string{"10.0.0.5", "fd00::5"}}, {Name: "target", IPs: []string{"nonsense", "10.0.0.7"}}}
 		vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}, {Name: "lan", Multus: &v1.MultusNetwork{NetworkName: "lan"}},
 			{Name: "first", Multus: &v1.MultusNetwork{NetworkName: "lan", Default: true}}}
 		got, err := guestAddress(vmi)

@@ -9,9 +9,12 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -76,7 +79,7 @@ func (s *Server) attach(w http.ResponseWriter, c *call, operation string, parame
 	if err != nil {
 		return callers.GaveWay(ctx, answered(vmi, err))
 	}
-	s.splice(ctx, w, c, stream{guest, streamBuffer, s.bounds.patience})
+	s.splice(ctx, w, c, stream{Conn: guest, buffer: streamBuffer, patience: s.bounds.patience, cutWithGuest: c.Header.Get("Origin") == ""})
 	return nil
 }
 
@@ -122,7 +125,7 @@ func (s *Server) forward(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return callers.GaveWay(ctx, apierrors.NewInternalError(fmt.Errorf("connect to the guest: %w", err)))
 	}
-	to := stream{guest, streamBuffer, s.bounds.patience}
+	to := stream{Conn: guest, buffer: streamBuffer, patience: s.bounds.patience}
 	if protocol == "udp" {
 		to.buffer = maxDatagram
 	}
@@ -141,10 +144,12 @@ func (s *Server) upload(w http.ResponseWriter, c *call) error {
 	return s.Uploads.Stream(w, c.Request, c.user, c.namespace, c.name)
 }
 
-// guestAddress returns the address of a guest's ports: that on the cluster's pod network, which the
-// kubelet has reported. Other interfaces come from the guest's agent, or are on networks of Multus,
-// whose addresses a tenant may choose, also if the network is in the place of the pod network: with
+// guestAddress returns the address of a guest's ports: that on the cluster's pod network. Other interfaces come from the guest's agent, or are
+// on networks of Multus, whose addresses a tenant may choose, also if the network is in the place of the pod network: with
 // their addresses, a guest or a tenant could make virt-api connect anywhere.
+//
+// The node's virt-handler writes the interfaces, and an intruder on the node may write any address there. So the address must be
+// one of the launcher pods': virt-controller writes these as Kubernetes has them, and virt-handler may not.
 func guestAddress(vmi *v1.VirtualMachineInstance) (netip.Addr, error) {
 	own := vmi.Spec.Domain.Devices.Interfaces
 	at := slices.IndexFunc(vmi.Status.Interfaces, func(s v1.NetworkInterfaceStatus) bool {
@@ -159,7 +164,20 @@ func guestAddress(vmi *v1.VirtualMachineInstance) (netip.Addr, error) {
 	if err != nil || !address.IsGlobalUnicast() {
 		return netip.Addr{}, vmiConflict(vmi, "VMI has no address yet")
 	}
+	if !ofLauncherPod(vmi, address) {
+		return netip.Addr{}, vmiConflict(vmi, "the address that the VMI's node reports is not that of the launcher pod")
+	}
 	return address, nil
+}
+
+// ofLauncherPod reports whether a launcher pod of a VMI has an address, by the pod's own status.
+func ofLauncherPod(vmi *v1.VirtualMachineInstance, address netip.Addr) bool {
+	return slices.ContainsFunc(vmi.Status.LauncherPods, func(pod v1.LauncherPod) bool {
+		return slices.ContainsFunc(pod.IPs, func(text string) bool {
+			ip, err := netip.ParseAddr(text)
+			return err == nil && ip == address
+		})
+	})
 }
 
 // upgradable returns an error if a request cannot become a stream. It comes before anything is
@@ -178,14 +196,63 @@ type stream struct {
 	net.Conn
 	buffer   int
 	patience time.Duration
+	// cutWithGuest says that a client whose stream was cut, and did not end with the guest, loses its connection without
+	// a close frame (1006), as in KubeVirt: virtctl then says that somebody else has connected, or the network failed. A
+	// page connects again after 1006, and two pages would take the console from each other without end: a page, which
+	// has an Origin, gets a close frame.
+	cutWithGuest bool
 }
 
-// Write fails if the guest's end does not take all of p within patience.
-func (s stream) Write(p []byte) (int, error) {
-	if err := s.SetWriteDeadline(time.Now().Add(s.patience)); err != nil {
+// end is the guest's end of a connection that is copied both ways. It knows whether it was cut, and did not end in
+// order.
+type end struct {
+	stream
+	reading, writing sync.Mutex
+	cut              atomic.Bool
+	// over: nothing is read and written any more. It is set before the deadline that ends what waits.
+	over atomic.Bool
+}
+
+func (e *end) Read(p []byte) (int, error) {
+	e.reading.Lock()
+	defer e.reading.Unlock()
+	n, err := e.stream.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		e.cut.Store(true)
+	}
+	return n, err
+}
+
+// Write writes to the guest's end, and fails if that does not take all of p within patience. The kernel tells of a
+// reset once: if a write hears of it, a read finds the end of the stream. After an end in order, a write hears of a
+// broken pipe (EPIPE) instead.
+func (e *end) Write(p []byte) (int, error) {
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	if err := e.SetWriteDeadline(time.Now().Add(e.patience)); err != nil {
 		return 0, err
 	}
-	return s.Conn.Write(p)
+	if e.over.Load() { // this deadline may have come after wasCut's
+		return 0, os.ErrDeadlineExceeded
+	}
+	n, err := e.Conn.Write(p)
+	if errors.Is(err, syscall.ECONNRESET) {
+		e.cut.Store(true)
+	}
+	return n, err
+}
+
+// wasCut ends all reads and writes, and reports whether one of them has heard that the guest's end was cut.
+func (e *end) wasCut() bool {
+	e.over.Store(true)
+	if e.SetDeadline(time.Unix(1, 0)) != nil {
+		return e.cut.Load() // it is closed
+	}
+	e.reading.Lock()
+	defer e.reading.Unlock()
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	return e.cut.Load()
 }
 
 // maxDatagram is UDP's largest, in bytes.
@@ -193,7 +260,8 @@ const maxDatagram = 64 << 10
 
 // splice upgrades the connection, and copies both ways until one end ends, or
 // another namespace needs the room (callers.Kind).
-func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, guest stream) {
+func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, to stream) {
+	guest := &end{stream: to}
 	defer guest.Close()
 	upgrader := websocket.Upgrader{ReadBufferSize: streamBuffer, WriteBufferSize: streamBuffer, Subprotocols: []string{subprotocol},
 		// upgradable has checked the origin.
@@ -214,7 +282,9 @@ func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, gu
 	if errors.Is(context.Cause(room), callers.ErrGaveWay) {
 		goodbye = websocket.FormatCloseMessage(websocket.CloseTryAgainLater, callers.ErrGaveWay.Error())
 	}
-	_ = client.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Second))
+	if !guest.cutWithGuest || !guest.wasCut() {
+		_ = client.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Second))
+	}
 	client.Close()
 	guest.Close()
 	both.Wait()
@@ -222,7 +292,7 @@ func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, gu
 }
 
 // toClient copies to the client until one end ends.
-func toClient(client *websocket.Conn, guest stream) {
+func toClient(client *websocket.Conn, guest *end) {
 	buffer := make([]byte, guest.buffer)
 	for {
 		n, err := guest.Read(buffer)
@@ -236,7 +306,7 @@ func toClient(client *websocket.Conn, guest stream) {
 }
 
 // fromClient copies the client's binary messages until one end ends. It ignores other messages.
-func fromClient(guest stream, client *websocket.Conn) {
+func fromClient(guest *end, client *websocket.Conn) {
 	alive := func(string) error { return client.SetReadDeadline(time.Now().Add(guest.patience)) }
 	client.SetPongHandler(alive)
 	buffer := make([]byte, guest.buffer)

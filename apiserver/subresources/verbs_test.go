@@ -182,8 +182,9 @@ func TestVerbsByRunStrategyAndVMI(t *testing.T) {
 	}
 }
 
-// TestOnlyRetriableConsoleErrorsAre400: virtctl tries again after 400, and after nothing else.
-func TestOnlyRetriableConsoleErrorsAre400(t *testing.T) {
+// TestConsoleErrorsAreKubeVirts: a VMI that does not run yet, or has no such device, is a 400, as in KubeVirt. virtctl tries again after 400, so a VMI that has ended is
+// none.
+func TestConsoleErrorsAreKubeVirts(t *testing.T) {
 	none := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Devices.AutoattachSerialConsole, vmi.Spec.Domain.Devices.AutoattachGraphicsDevice = ptr.To(false), ptr.To(false)
 	}
@@ -193,7 +194,7 @@ func TestOnlyRetriableConsoleErrorsAre400(t *testing.T) {
 		code   int32
 	}{
 		{v1.Running, nil, 0}, {v1.Scheduling, nil, 400}, {v1.Scheduled, nil, 400}, {"", nil, 400}, {v1.Failed, nil, 409}, {v1.Succeeded, nil, 409},
-		{v1.Running, none, 409}, {v1.Scheduling, none, 409},
+		{v1.Running, none, 400}, {v1.Scheduling, none, 400},
 	} {
 		for _, operation := range []string{"console", "vnc"} {
 			vmi := instanceIn(c.phase)

@@ -109,8 +109,10 @@ func vmiForbidden(vmi *v1.VirtualMachineInstance, text string) error {
 // operable returns an error if an operation cannot be done to a VMI now.
 func operable(vmi *v1.VirtualMachineInstance, operation string) error {
 	switch {
+	case vmi.Status.Phase != v1.Running && (operation == handlerapi.Unpause || operation == handlerapi.Unfreeze || operation == handlerapi.Reset):
+		return vmiConflict(vmi, "VMI is not running") // KubeVirt's words
 	case vmi.Status.Phase != v1.Running:
-		return vmiConflict(vmi, "VM is not running")
+		return vmiConflict(vmi, "VM is not running") // KubeVirt's words
 	case operation == handlerapi.Pause && !vmi.Spec.LivenessProbe.KnowsPause():
 		return vmiForbidden(vmi, "Pausing VMIs with LivenessProbe is currently not supported") // KubeVirt's words
 	case operation == handlerapi.Pause && paused(vmi):
@@ -123,17 +125,17 @@ func operable(vmi *v1.VirtualMachineInstance, operation string) error {
 	return nil
 }
 
-// attachable returns an error if a VMI has no console, or no screen, to attach to. After a 400,
-// which means "not yet", virtctl tries again.
+// attachable returns an error if a VMI has no console, or no screen, to attach to. The codes are KubeVirt's, but for a VMI that
+// has ended: after a 400, which means "not yet", virtctl tries again.
 func attachable(vmi *v1.VirtualMachineInstance, operation string) error {
 	devices := vmi.Spec.Domain.Devices
 	switch {
+	case operation == handlerapi.Console && devices.AutoattachSerialConsole != nil && !*devices.AutoattachSerialConsole:
+		return apierrors.NewBadRequest("No serial consoles are present.") // KubeVirt's words
+	case operation == handlerapi.VNC && devices.AutoattachGraphicsDevice != nil && !*devices.AutoattachGraphicsDevice:
+		return apierrors.NewBadRequest("No graphics devices are present.") // KubeVirt's words
 	case vmi.IsFinal():
 		return vmiConflict(vmi, "VMI is in phase "+string(vmi.Status.Phase))
-	case operation == handlerapi.Console && devices.AutoattachSerialConsole != nil && !*devices.AutoattachSerialConsole:
-		return vmiConflict(vmi, "No serial consoles are present.")
-	case operation == handlerapi.VNC && devices.AutoattachGraphicsDevice != nil && !*devices.AutoattachGraphicsDevice:
-		return vmiConflict(vmi, "No graphics devices are present.")
 	case vmi.Status.Phase != v1.Running:
 		return apierrors.NewBadRequest(fmt.Sprintf("VMI is not running: it is in phase %q", vmi.Status.Phase))
 	}

@@ -147,7 +147,8 @@ func (m *Manifests) add(object runtime.Object) {
 // users adds the users that a binding names as accounts without a namespace.
 func (m *Manifests) users(subjects []rbacv1.Subject) {
 	for _, s := range subjects {
-		if s.Kind == rbacv1.UserKind && !strings.HasPrefix(s.Name, "system:") {
+		known := slices.ContainsFunc(m.Accounts, func(a corev1.ServiceAccount) bool { return a.Namespace == "" && a.Name == s.Name })
+		if s.Kind == rbacv1.UserKind && !strings.HasPrefix(s.Name, "system:") && !known {
 			m.Accounts = append(m.Accounts, corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
 		}
 	}
