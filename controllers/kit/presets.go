@@ -54,9 +54,9 @@ func (p Presets) Apply(ctx context.Context, vmi *v1.VirtualMachineInstance) (ove
 	return overridden, nil
 }
 
-// AnnounceOverridden makes an event of values of presets that a VMI's own values win over.
+// AnnounceOverridden makes an event of values of presets that a VMI's own values win over. That is what presets are for, and no reason to warn.
 func AnnounceOverridden(recorder events.EventRecorder, vmi *v1.VirtualMachineInstance, related runtime.Object, overridden []string) {
 	if len(overridden) > 0 {
-		recorder.Eventf(vmi, related, corev1.EventTypeWarning, v1.ReasonPresetOverridden, "ApplyPresets", "%s", strings.Join(overridden, ". "))
+		recorder.Eventf(vmi, related, corev1.EventTypeNormal, v1.ReasonPresetOverridden, "ApplyPresets", "%s", strings.Join(overridden, ". "))
 	}
 }

@@ -69,8 +69,7 @@ func stays(vmi *v1.VirtualMachineInstance) bool {
 
 // outdated says whether an instance's guest has a launcher of another image than new ones.
 func (o *Objects) outdated(vmi *v1.VirtualMachineInstance) bool {
-	image := vmi.Status.LauncherContainerImageVersion
-	return image != "" && image != o.LauncherImage && image != o.ARM64Image && !vmi.IsFinal()
+	return vmi.Outdated(o.LauncherImage, o.ARM64Image)
 }
 
 // instance sends the series of an instance.
