@@ -172,7 +172,9 @@ func waiting(volume *unstructured.Unstructured) string {
 		if kind == "Bound" && status != "True" && reason == ReasonNoClass {
 			return true
 		}
-		return kind == "Running" && status == "False" && slices.Contains([]string{"CloneSourceInUse", "CloneWithoutSource", "CloneSourceHasManyPods", "ImportPVCNotReady", "SnapshotNotReady"}, reason)
+		return kind == "Running" && status == "False" && slices.Contains([]string{
+			"CloneSourceInUse", "CloneWithoutSource", "CloneSourceHasManyPods", "CloneWaitsForOthers", "CloneStalled",
+			"ImportPVCNotReady", "SnapshotNotReady"}, reason)
 	})
 }
 

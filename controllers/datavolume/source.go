@@ -184,6 +184,16 @@ func (c *Cloner) mayClone(ctx context.Context, vm *v1.VirtualMachine, source *So
 		ErrUnauthorized, Account(vm), vm.Namespace, source.namespace, sets[0][0], strings.Join(texts(sets[1]), " and "))
 }
 
+// MayKnow returns an error of ErrUnauthorized if the VM's account may not clone an object of a kind. Then a VM's owner must not learn from virt-controller
+// whether the object exists, or what its labels say. The DataVolumes that exist were checked as they were made: MayKnow is for what a template names.
+func (c *Cloner) MayKnow(ctx context.Context, vm *v1.VirtualMachine, kind string, at types.NamespacedName) error {
+	source := &Source{kind: "pvc", namespace: at.Namespace, name: at.Name}
+	if kind == "VolumeSnapshot" {
+		source.kind = "snapshot"
+	}
+	return c.mayClone(ctx, vm, source)
+}
+
 func texts(set []right) []string {
 	var all []string
 	for _, r := range set {

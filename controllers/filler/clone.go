@@ -22,6 +22,8 @@ const (
 	reasonSourceNotReady     = "ImportPVCNotReady"
 	reasonSnapshotNotReady   = "SnapshotNotReady"
 	reasonErrNotAuthorized   = "ErrNotAuthorized"
+	reasonCloneTurn          = "CloneWaitsForOthers"
+	reasonCloneStalled       = "CloneStalled"
 )
 
 // firstPause and longestPause bound the pause before the source of a copy is looked at again.
@@ -108,16 +110,22 @@ func (s *step) source(w world) bool {
 	if w.pod != nil && !owns(w.volume, w.pod) {
 		return true // fill says so
 	}
+	if s.rests(w) {
+		s.phase(w, cdi.ImportScheduled)
+		return false
+	}
 	s.after = useEvery
 	return s.serve(w)
 }
 
 // copied says whether the importer pod has copied the claim that is the source now, or that was the source
-// before it went.
+// before it went. A pod that is being deleted may have been found to have copied a source in use. Something may keep it
+// for ever, too, and then the copy loses its place as one that stands still.
 func (w *world) copied() bool {
 	o, pod := w.origin, w.pod
-	return pod != nil && owns(w.volume, pod) && pod.Status.Phase == corev1.PodSucceeded && pod.Annotations[claimAnnotation] == string(w.claim.UID) &&
-		pod.Annotations[sourceAnnotation] != "" && (o.claim == nil || pod.Annotations[sourceAnnotation] == string(o.claim.UID))
+	return pod != nil && owns(w.volume, pod) && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodSucceeded &&
+		pod.Annotations[claimAnnotation] == string(w.claim.UID) && pod.Annotations[sourceAnnotation] != "" &&
+		(o.claim == nil || pod.Annotations[sourceAnnotation] == string(o.claim.UID))
 }
 
 // serve sees to it that the source pod runs, and says whether it does.
@@ -131,6 +139,9 @@ func (s *step) serve(w world) bool {
 		s.action = deletePod
 	case pod == nil && len(w.origin.pods) > 0: // the new one may have the name of an earlier one
 		s.running(corev1.ConditionFalse, reasonPending, fmt.Sprintf("source pod %s is an earlier source's, and is deleted", fullName(w.origin.pods[0])))
+	case pod == nil && w.pod != nil && !live: // two importer pods of one name cannot be
+		s.running(corev1.ConditionFalse, reasonPending, fmt.Sprintf("pod %s is being deleted, and is made anew", w.pod.Name))
+		s.after = recheck
 	case pod == nil:
 		s.phase(w, cdi.ImportScheduled)
 		s.action = makeSource
@@ -192,16 +203,20 @@ func (s *step) serveAgain(w world, pod *corev1.Pod) {
 
 // wait says why a copy waits. The copy begins anew afterwards.
 func (s *step) wait(w world, why notice) {
-	if old := w.volume.Status.Condition(cdi.Running); old != nil && old.Reason == why.reason {
-		waited := w.now.Sub(old.LastHeartbeatTime.Time)
-		s.after = min(max(waited/2, firstPause), longestPause)
-	} else {
-		s.after = firstPause
-	}
+	s.after = s.pause(w, why.reason)
 	if s.stopped(w, why.reason, why.note); w.pod != nil || len(w.origin.pods) > 0 {
 		s.beginAnew()
 	}
 	s.clean(w)
+}
+
+// pause returns how long a copy waits until its next attempt: the longer, the longer it has waited.
+func (s *step) pause(w world, reason string) time.Duration {
+	old := w.volume.Status.Condition(cdi.Running)
+	if old == nil || old.Reason != reason {
+		return firstPause
+	}
+	return min(max(w.now.Sub(old.LastHeartbeatTime.Time)/2, firstPause), longestPause)
 }
 
 // beginAnew forgets how much was copied.

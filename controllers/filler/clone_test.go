@@ -208,7 +208,7 @@ func TestPausesGrowWhileTheSourceIsInUse(t *testing.T) {
 
 // TestWaitingCopyIsNoFailure: who waits for a DataVolume reads what a copy waits for, and that it is no failure.
 func TestWaitingCopyIsNoFailure(t *testing.T) {
-	for reason, failed := range map[string]bool{reasonCloneSourceInUse: false, reasonCloneWithoutSource: false, reasonSourceNotReady: false,
+	for reason, failed := range map[string]bool{reasonCloneSourceInUse: false, reasonCloneWithoutSource: false, reasonSourceNotReady: false, reasonCloneStalled: false,
 		reasonCloneInvalid: true, reasonErrNotAuthorized: true} {
 		w := copying(t)
 		w.origin.trouble = notice{corev1.EventTypeWarning, reason, "words"}
@@ -292,3 +292,21 @@ func TestCopyOfADeviceHasRoomInAFileSystem(t *testing.T) {
 }
 
 func bytesPtr(n int64) *quantity { q := bytesOf(n); return &q }
+
+// TestCopyOfASourceInUseIsNotTakenWhileItsPodGoes: the importer pod was deleted because the source was in use at its
+// end. It is not believed when the source is free again.
+func TestCopyOfASourceInUseIsNotTakenWhileItsPodGoes(t *testing.T) {
+	w := copying(t)
+	w.pod.Status.Phase, w.origin.user = corev1.PodSucceeded, "db-0"
+	if s := decide(w); s.action != deletePod {
+		t.Fatalf("%s", told(s))
+	}
+	w.pod.DeletionTimestamp, w.origin.user = &metav1.Time{Time: now}, ""
+	if s := decide(w); s.action == fillClaim || s.status.Phase == cdi.Succeeded {
+		t.Errorf("%s", told(s))
+	}
+	w.origin.pods = nil // nor is another source pod made before it has gone
+	if s := decide(w); s.action != nothing {
+		t.Errorf("without its source pod: %s", told(s))
+	}
+}

@@ -254,6 +254,8 @@ func importerPods(p *plane) {
 		"another claim":      func(pod *corev1.Pod) { pod.Annotations[claimAnnotation] = "x" },
 		"another source":     func(pod *corev1.Pod) { pod.Annotations[sourcePodAnnotation] = "x" },
 		"another DataVolume": func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "x" },
+		"a finalizer":        func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/stays"} },
+		"Kubernetes's own":   func(pod *corev1.Pod) { pod.Finalizers = []string{metav1.FinalizerDeleteDependents} },
 	} {
 		changed := made.DeepCopy()
 		change(changed)

@@ -32,7 +32,9 @@ type world struct {
 	sources []*corev1.Pod
 	// origin is what the disk is copied from, or nil if it is no copy.
 	origin *origin
-	now    time.Time
+	// moved is how far a copy is that has a place, and when it moved last.
+	moved move
+	now   time.Time
 }
 
 // action is a change of another object than the DataVolume. A step has at most one: the change brings

@@ -59,6 +59,9 @@ type Reconciler struct {
 	uses   uses
 	// listings are of the pods of namespaces that are copied from.
 	listings listings
+	// places are those of copies from other namespaces.
+	places places
+	moves  moves
 }
 
 // Reconcile takes the next step of one DataVolume.
@@ -69,6 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.Progresses.Forget(request.NamespacedName)
 		r.writes.Forget(request.NamespacedName)
 		r.uses.forget(request.NamespacedName)
+		r.moves.forget(request.NamespacedName)
 		if client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, err
 		}
@@ -90,14 +94,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if s.action == nothing && equality.Semantic.DeepEqual(volume.Status, s.status) {
 		return ctrl.Result{RequeueAfter: s.after}, nil
 	}
-	if ours, err := r.Ours(ctx); err != nil || !ours {
-		return ctrl.Result{RequeueAfter: recheck}, err
+	if ours, err := r.Ours(ctx); err != nil {
+		return ctrl.Result{}, err
+	} else if !ours {
+		return ctrl.Result{RequeueAfter: recheck}, nil
 	}
 	failure := r.act(ctx, w, &s)
 	if err := r.write(ctx, volume, s); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: s.after}, failure
+	if failure != nil {
+		return ctrl.Result{}, failure
+	}
+	return ctrl.Result{RequeueAfter: s.after}, nil
 }
 
 // look reads what the DataVolume's next step depends on.
@@ -139,6 +148,7 @@ func (r *Reconciler) look(ctx context.Context, volume *cdi.DataVolume) (world, e
 	} else {
 		r.Progresses.Forget(key)
 	}
+	w.moved = r.moves.note(w)
 	return w, nil
 }
 
@@ -201,23 +211,31 @@ func (r *Reconciler) makeClaim(ctx context.Context, w world, s *step) error {
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err): // the cache was behind
 		return nil
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+	case kit.IsRefusal(err):
 		s.invalid(w, err.Error())
 	}
 	return fmt.Errorf("create PersistentVolumeClaim %s: %w", claim.Name, err)
 }
 
-func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
+// importerOf renders the importer pod of a DataVolume. source is the source pod of a copy.
+func (r *Reconciler) importerOf(ctx context.Context, w world, s *step, source *corev1.Pod) (*corev1.Pod, error) {
 	config, err := r.config(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pod, err := podOf(w.volume, w.claim, config, s.restarts)
+	if err == nil && w.copies() {
+		w.origin.bind(pod, source)
+	}
+	return pod, err
+}
+
+// makePod makes the importer pod. If the API server refuses it, the source pod of a copy goes: it is nobody's use until
+// somebody changes something.
+func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
+	pod, err := r.importerOf(ctx, w, s, s.serving)
 	if err != nil {
 		return err
-	}
-	if w.copies() {
-		w.origin.bind(pod, s.serving)
 	}
 	err = kit.CreatePod(ctx, r.Client, r.Live, pod, kit.Room{CPUs: 1})
 	switch {
@@ -228,11 +246,16 @@ func (r *Reconciler) makePod(ctx context.Context, w world, s *step) error {
 		s.status.RestartCount = max(s.status.RestartCount, s.restarts)
 		s.running(corev1.ConditionFalse, reasonPending, "")
 		return nil
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+	case kit.IsRefusal(err):
 		if s.events = nil; scheduled(s.status.Phase) {
 			s.status.Phase = cdi.PVCBound // nothing is scheduled
 		}
 		s.stopped(w, reasonStartingPod, err.Error())
+		if s.serving != nil {
+			if err := deleteSource(ctx, r.Client, s.serving); err != nil {
+				return err
+			}
+		}
 	}
 	return fmt.Errorf("create pod %s: %w", pod.Name, err)
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -125,7 +126,7 @@ func (f *Filler) run(ctx context.Context, s *session, caches []cache.Cache, c co
 // newController makes the controller, with all that brings a DataVolume back.
 func (f *Filler) newController(r *Reconciler, objects, claims cache.Cache, wake <-chan event.GenericEvent) (controller.Controller, error) {
 	options := kit.Options(workers)
-	options.Reconciler = r
+	options.Reconciler = kit.Patient(r, r.Clock)
 	options.SkipNameValidation = ptr.To(true) // the next session has the same name
 	options.CacheSyncTimeout = syncTimeout
 	options.Logger = f.log
@@ -133,7 +134,8 @@ func (f *Filler) newController(r *Reconciler, objects, claims cache.Cache, wake 
 	if err != nil {
 		return nil, fmt.Errorf("make a controller: %w", err)
 	}
-	owned, pods := handler.EnqueueRequestsFromMapFunc(byOwner), handler.EnqueueRequestsFromMapFunc(byPod)
+	owned := handler.EnqueueRequestsFromMapFunc(byOwner)
+	pods := wakesNext{handler.EnqueueRequestsFromMapFunc(byPod), &r.places}
 	for _, s := range []source.Source{
 		source.Kind[client.Object](objects, &cdi.DataVolume{}, &handler.EnqueueRequestForObject{}),
 		source.Kind[client.Object](objects, &corev1.PersistentVolumeClaim{}, owned),
@@ -173,6 +175,25 @@ func byPod(ctx context.Context, object client.Object) []reconcile.Request {
 	}
 	return byOwner(ctx, object)
 }
+
+// wakesNext brings back the DataVolume of a pod and, when a source pod is gone, those that wait for its place: by
+// themselves they ask again after longestPause.
+type wakesNext struct {
+	handler.EventHandler
+	places *places
+}
+
+func (h wakesNext) Delete(ctx context.Context, e event.DeleteEvent, queue requests) {
+	h.EventHandler.Delete(ctx, e, queue)
+	if pod, ok := e.Object.(*corev1.Pod); ok && isSourcePod(pod) {
+		for _, volume := range h.places.next(pod.Namespace) {
+			queue.Add(reconcile.Request{NamespacedName: volume})
+		}
+	}
+}
+
+// requests is a controller's queue.
+type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // cacheOptions keep few objects in the cache, with few fields.
 func cacheOptions(f *Filler) cache.Options {

@@ -111,12 +111,30 @@ func (o *origin) pod(volume *cdi.DataVolume) *corev1.Pod {
 	return nil
 }
 
+// makeSource makes the source pod of a copy, once the importer pod would be let in and there is a place for the copy. Without an importer
+// the source pod would only stand in a namespace that may be another one.
 func (r *Reconciler) makeSource(ctx context.Context, w world, s *step) error {
+	if ready, err := r.importerMayCome(ctx, w, s); err != nil || !ready {
+		return err
+	}
+	pods := &corev1.PodList{}
+	if err := r.Client.List(ctx, pods, client.HasLabels{forLabel}, client.UnsafeDisableDeepCopy); err != nil { // of the cache
+		return fmt.Errorf("list source pods: %w", err)
+	}
+	if !r.places.take(w.volume, w.origin.at.Namespace, pods.Items, w.now) {
+		s.after = s.pause(w, reasonCloneTurn)
+		s.running(corev1.ConditionFalse, reasonCloneTurn, fmt.Sprintf("The copy waits for others from namespace %s to end: at most %d run for a namespace, and %d for all",
+			w.origin.at.Namespace, placesFor, placesFrom))
+		return nil
+	}
 	pod, err := sourcePodOf(w.volume, w.origin.claim, r.Config)
 	if err != nil {
 		return err
 	}
 	err = kit.CreatePod(ctx, r.Client, r.Live, pod, kit.Room{CPUs: 1})
+	if err != nil {
+		r.places.give(w.volume)
+	}
 	switch {
 	case err == nil:
 		s.running(corev1.ConditionFalse, reasonPending, "")
@@ -125,11 +143,32 @@ func (r *Reconciler) makeSource(ctx context.Context, w world, s *step) error {
 		// The cache may only be behind.
 		s.after = kit.WriteDelay
 		return r.otherSource(ctx, w, s, client.ObjectKeyFromObject(pod))
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+	case kit.IsRefusal(err):
 		s.events = nil
 		s.stopped(w, reasonStartingPod, err.Error())
 	}
 	return fmt.Errorf("create pod %s: %w", pod.Name, err)
+}
+
+// importerMayCome reports whether the API server would let in the importer pod that a copy needs besides its source pod. It asks by a dry
+// run. A webhook that knows no dry run makes a bad request of it, which says nothing about the importer pod.
+func (r *Reconciler) importerMayCome(ctx context.Context, w world, s *step) (bool, error) {
+	pod, err := r.importerOf(ctx, w, s, &corev1.Pod{})
+	if err != nil {
+		return false, err
+	}
+	err = kit.CreatePod(ctx, client.NewDryRunClient(r.Client), r.Live, pod, kit.Room{CPUs: 1})
+	switch {
+	case err == nil, apierrors.IsBadRequest(err):
+		return true, nil
+	case apierrors.IsAlreadyExists(err):
+		s.after = kit.WriteDelay
+		return false, r.otherPod(ctx, w, s, pod.Name)
+	case kit.IsRefusal(err):
+		s.events = nil
+		s.stopped(w, reasonStartingPod, err.Error())
+	}
+	return false, fmt.Errorf("create pod %s: %w", pod.Name, err)
 }
 
 // otherSource says of a pod that is not the DataVolume's source pod that it is in the way.
