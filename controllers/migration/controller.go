@@ -47,7 +47,7 @@ type Reconciler struct {
 	Policies *Policies
 
 	migrations, vmis kit.Writes
-	// gone are the sources that are gone, and decided are the migrations whose guests are to run on their targets.
+	// gone are the sources that are gone, and decided are the migrations of which it is decided where their guests run.
 	gone, decided sightings
 }
 
@@ -83,7 +83,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.afterEnd()).
 		WithOptions(kit.Options(4)).
-		Complete(r)
+		Complete(kit.Patient(r, r.Clock))
 }
 
 // Reconcile takes one migration a step further.
@@ -208,7 +208,7 @@ func (r *Reconciler) look(ctx context.Context, migration *v1.VirtualMachineInsta
 	}
 	if w.target, err = r.pod(ctx, vmi, v1.LauncherPodName(vmi.Name, vmi.UID, migration.UID), migration.IsUnderway()); err != nil || !w.mine() || w.state().Decision != "" {
 		r.gone.forget(migration.UID)
-		if w.mine() && w.state().Decision == v1.DecisionTarget {
+		if w.mine() && w.state().Decision != "" {
 			r.decided.since(migration.UID, w.now)
 		}
 		return w, err

@@ -494,6 +494,28 @@ func TestOverdueMigrationsFreeTheirPlaces(t *testing.T) {
 	}
 }
 
+// TestTargetPodThatDoesNotEndHoldsUpNobody: a target pod has the VMI's grace period, which may be years, and a launcher that is a tenant's.
+func TestTargetPodThatDoesNotEndHoldsUpNobody(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationRunning)
+	c.target(m, func(pod *corev1.Pod) {
+		pod.Finalizers, pod.Spec.TerminationGracePeriodSeconds = []string{"example.com/stays"}, ptr.To[int64](1<<31)
+		if got := graceOf(pod); time.Duration(got)*time.Second != targetGrace {
+			t.Errorf("the target pod has %d s to end", got)
+		}
+	})
+	c.handlers(m, func(s *v1.VirtualMachineInstanceMigrationState) { s.Decision = v1.DecisionSource })
+	if now, _ := c.steps(m); now.IsFinal() || c.targets() != 1 {
+		t.Fatalf("the migration is %s beside %d target pods", now.Status.Phase, c.targets())
+	}
+	c.clock.SetTime(c.clock.Now().Add(overdue + time.Second))
+	if now, _ := c.steps(m); now.Status.Phase != v1.MigrationFailed || c.targets() != 1 {
+		t.Errorf("the migration is %s beside %d target pods", now.Status.Phase, c.targets())
+	}
+}
+
 // TestNewestFiveEndedMigrationsAreKept: of a VMI's ended migrations, the newest five are kept.
 func TestNewestFiveEndedMigrationsAreKept(t *testing.T) {
 	c := newCluster(t)
@@ -820,6 +842,17 @@ func TestUndecidedPostCopyEndsInTime(t *testing.T) {
 	c.clock.SetTime(c.clock.Now().Add(2 * time.Second))
 	if _, vmi := c.steps(m); vmi.Status.MigrationState.Decision != v1.DecisionSource {
 		t.Errorf("not decided: %+v", vmi.Status.MigrationState)
+	}
+	c.vm("b", "node1")
+	ahead := c.migration("ahead", "b") // the clock of the source's node is ahead by years
+	c.comes(ahead, v1.MigrationRunning)
+	c.goesOn(ahead)
+	c.handlers(ahead, func(s *v1.VirtualMachineInstanceMigrationState) {
+		s.SourceState.PostCopyTimestamp = ptr.To(metav1.NewTime(c.clock.Now().AddDate(10, 0, 0)))
+	})
+	c.clock.SetTime(c.clock.Now().Add(copyTimeout + undecidedTimeout + time.Minute))
+	if _, vmi := c.steps(ahead); vmi.Status.MigrationState.Decision != v1.DecisionSource {
+		t.Errorf("not decided after a day: %+v", vmi.Status.MigrationState)
 	}
 	forged := &v1.VirtualMachineInstanceMigrationState{SourceState: &v1.MigrationSourceState{PostCopyTimestamp: ptr.To(metav1.Unix(1, 0))}}
 	if forged.PostCopy() {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -28,16 +29,20 @@ const (
 	// prepareTimeout is how long it may take from the target pod's creation until the copying begins, and how long a
 	// quota may refuse the pod.
 	prepareTimeout = 15 * time.Minute
-	// copyTimeout is longer than any migration: the source's launcher ends a migration by its own limits.
-	copyTimeout = 24 * time.Hour
+	// copyTimeout is the longest that a migration may take. The source's virt-handler and its launcher end a migration by limits of their own. These
+	// count from the start of copying and are v1.MaxMigrationTime at most, so that they come first, with their reason.
+	copyTimeout = v1.MaxMigrationTime + prepareTimeout + 5*time.Minute
 	// lostTimeout is how long the target has to decide after the source's pod is gone. Its virt-handler may be
 	// restarted meanwhile.
 	lostTimeout = time.Minute
 	// undecidedTimeout is how long a guest that goes on by post-copy may run nowhere.
 	undecidedTimeout = 10 * time.Minute
-	// overdue is how long a guest that is to run on the target may take to run there until its migration takes no place of others. A launcher whose
-	// image is a tenant's may say for ever that it has the guest. The migration goes on: the guest may run there, on a node that does not answer.
+	// overdue is how long a migration may take to end, after it is decided where the guest runs, until it takes no place of others. A launcher whose
+	// image is a tenant's may say for ever that it has the guest, or may not end. If the guest is to run on the target, the migration goes on: the
+	// guest may run there, on a node that does not answer.
 	overdue = 10 * time.Minute
+	// targetGrace bounds the grace period of a target pod whose guest stays on the source. The pod has the VMI's, which may be years.
+	targetGrace = 30 * time.Second
 )
 
 // giveUp is why a migration without a decision is to end; empty if it is to go on. It is pure.
@@ -78,7 +83,8 @@ func giveUp(w *work) string {
 		return fmt.Sprintf("no node took the target pod within %s%s%s", unscheduledTimeout, after(": ", unscheduled(w.target)), after("; ", w.ruledOut))
 	case s.StartTimestamp == nil && passed(begun, prepareTimeout):
 		return fmt.Sprintf("the target was not ready within %s", prepareTimeout)
-	case s.PostCopy() && passed(*s.SourceState.PostCopyTimestamp, undecidedTimeout):
+	// The clock of the source's node may be ahead.
+	case s.PostCopy() && (passed(*s.SourceState.PostCopyTimestamp, undecidedTimeout) || passed(begun, copyTimeout+undecidedTimeout)):
 		return fmt.Sprintf("the guest left by post-copy, and the target did not take it within %s", undecidedTimeout)
 	case passed(begun, copyTimeout) && !s.PostCopy():
 		return fmt.Sprintf("the migration did not end within %s", copyTimeout)
@@ -242,14 +248,15 @@ func (r *Reconciler) fail(ctx context.Context, w *work) (time.Duration, error) {
 		}
 	}
 	if t := w.target; t != nil {
-		if t.DeletionTimestamp == nil {
-			if err := r.Client.Delete(ctx, t, client.Preconditions{UID: &t.UID}); client.IgnoreNotFound(err) != nil {
+		late := r.decided.since(w.migration.UID, w.now) > overdue
+		if t.DeletionTimestamp == nil || !late && t.DeletionTimestamp.Sub(w.now) > targetGrace+goneDelay {
+			if err := r.Client.Delete(ctx, t, client.Preconditions{UID: &t.UID}, graceOf(t)); client.IgnoreNotFound(err) != nil {
 				return 0, fmt.Errorf("delete target pod: %w", err)
 			}
 			return lookDelay, nil
 		}
-		if wait := t.DeletionTimestamp.Add(goneDelay).Sub(w.now); wait > 0 {
-			return wait, nil
+		if wait := t.DeletionTimestamp.Add(goneDelay).Sub(w.now); wait > 0 && !late {
+			return min(wait, lookDelay), nil
 		}
 	}
 	now := w.stamp()
@@ -269,6 +276,12 @@ func (r *Reconciler) fail(ctx context.Context, w *work) (time.Duration, error) {
 	}
 	end(w, w.state().FailureReason)
 	return 0, nil
+}
+
+// graceOf returns the grace period with which a target pod without a guest is deleted.
+func graceOf(target *corev1.Pod) client.GracePeriodSeconds {
+	most := int64(targetGrace / time.Second)
+	return client.GracePeriodSeconds(min(ptr.Deref(target.Spec.TerminationGracePeriodSeconds, most), most))
 }
 
 // failure is why a migration has failed: virt-controller's reason, or else the nodes'. Of these the source's comes first: mostly a target ends

@@ -29,7 +29,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Mover makes the migrations for which users make no object: see cause.
+// Mover makes the migrations for which users make no object: see cause. It evicts guests that an update of launchers cannot move.
 type Mover struct {
 	Client client.Client
 	// Live reads past the cache. It is used only where the cache may be behind.
@@ -45,7 +45,8 @@ type Mover struct {
 	// RolledOut says whether every node has a virt-handler of the present version.
 	RolledOut func(context.Context) (bool, error)
 
-	updates updates
+	updates   updates
+	evictions evictions
 }
 
 // Setup registers the reconciler with a manager, after Reconciler, whose index it uses.
@@ -57,7 +58,7 @@ func (m *Mover) Setup(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(m.itsGuests), builder.WithPredicates(getsTaints())).
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(m.all), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(kit.Options(1)).
-		Complete(m)
+		Complete(kit.Patient(m, m.Clock))
 }
 
 // itsVMI queues the VMI of a migration: a VMI whose migration has failed, or was deleted, gets another.
@@ -71,6 +72,7 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	vmi := &v1.VirtualMachineInstance{}
 	if err := m.Client.Get(ctx, request.NamespacedName, vmi); err != nil {
 		m.updates.forget(request.NamespacedName)
+		m.evictions.forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	var all v1.VirtualMachineInstanceMigrationList
@@ -95,7 +97,7 @@ func (m *Mover) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	why := causeOf(vmi, drained)
 	if why == nil {
 		var wait time.Duration
-		if why, wait, err = m.update(ctx, vmi); why == nil || err != nil {
+		if why, wait, err = m.update(ctx, vmi, all.Items); why == nil || err != nil {
 			return ctrl.Result{RequeueAfter: wait}, err
 		}
 	}

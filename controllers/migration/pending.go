@@ -244,7 +244,7 @@ func (r *Reconciler) hasRoom(ctx context.Context, w *work, config *v1.MigrationC
 // isOverdue says whether a migration has had its place for long enough: see overdue.
 func (r *Reconciler) isOverdue(m *v1.VirtualMachineInstanceMigration, now time.Time) bool {
 	s := m.Status.MigrationState
-	return m.IsUnderway() && s != nil && s.Decision == v1.DecisionTarget && r.decided.since(m.UID, now) > overdue
+	return m.IsUnderway() && s != nil && s.Decision != "" && r.decided.since(m.UID, now) > overdue
 }
 
 // next returns the UIDs of the waiting migrations that may begin, in the order of priority and age. A migration

@@ -3,7 +3,6 @@ package migration
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -30,18 +29,14 @@ const (
 	volumesDelay = time.Minute
 )
 
-// outdated says whether a guest has a launcher of another image, and could move.
+// outdated reports whether a guest runs, and has a launcher of another image.
 func (m *Mover) outdated(vmi *v1.VirtualMachineInstance) bool {
-	image := vmi.Status.LauncherContainerImageVersion
-	if image == "" || image == m.LauncherImage || image == m.ARM64Image || vmi.Status.Phase != v1.Running || vmi.DeletionTimestamp != nil {
-		return false
-	}
-	reason, _ := vmi.NotMigratable()
-	return reason == ""
+	return vmi.Outdated(m.LauncherImage, m.ARM64Image) && vmi.Status.Phase == v1.Running && vmi.DeletionTimestamp == nil
 }
 
-// update is the cause by which an outdated guest is to move now. Without a cause it says when to look again.
-func (m *Mover) update(ctx context.Context, vmi *v1.VirtualMachineInstance) (*cause, time.Duration, error) {
+// update is the cause by which an outdated guest is to move now. Without a cause it says when to look again. An outdated guest that is not
+// to move is evicted, if the KubeVirt object says so. all are the VMI's migrations.
+func (m *Mover) update(ctx context.Context, vmi *v1.VirtualMachineInstance, all []v1.VirtualMachineInstanceMigration) (*cause, time.Duration, error) {
 	if !m.outdated(vmi) {
 		return nil, 0, nil
 	}
@@ -49,8 +44,15 @@ func (m *Mover) update(ctx context.Context, vmi *v1.VirtualMachineInstance) (*ca
 	if err != nil {
 		return nil, 0, err
 	}
-	if !spec.WorkloadUpdateStrategy.Moves() {
-		return nil, 0, m.withdraw(ctx, vmi)
+	strategy := spec.WorkloadUpdateStrategy
+	if !strategy.Moves() {
+		if err := m.withdraw(ctx, vmi); err != nil {
+			return nil, 0, err
+		}
+	}
+	if stays, _ := vmi.NotMigratable(); stays != "" || !strategy.Moves() {
+		wait, err := m.evict(ctx, vmi, strategy, all)
+		return nil, wait, err
 	}
 	if rolledOut, err := m.RolledOut(ctx); err != nil || !rolledOut {
 		return nil, turnDelay, err
@@ -173,10 +175,9 @@ func nodesFor(ctx context.Context, live client.Reader, vmi *v1.VirtualMachineIns
 // updates are the last updates of guests that were made, of launchers and of volumes. A user who deletes an update of a launcher does not get
 // it back at once, and a user who names other claims all the time does not have migrations made without a pause.
 type updates struct {
-	mu   sync.Mutex
-	made map[types.NamespacedName]madeUpdate
-	// waiting is when guests that wait for their turn were last looked at.
-	waiting map[types.NamespacedName]time.Time
+	mu    sync.Mutex
+	made  map[types.NamespacedName]madeUpdate
+	turns turns
 }
 
 // hasTurn says whether a guest has its turn, if there is room, and notes that it waits if it does not. failed are the updates that failed, by
@@ -184,23 +185,7 @@ type updates struct {
 func (u *updates) hasTurn(vmi *v1.VirtualMachineInstance, room bool, failed map[string]int, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	maps.DeleteFunc(u.waiting, func(other types.NamespacedName, at time.Time) bool {
-		if now.Sub(at) > 2*turnDelay {
-			return true // it does not wait any more, or was not looked at in time
-		}
-		room = room && failed[other.Namespace] >= failed[vmi.Namespace]
-		return false
-	})
-	key := client.ObjectKeyFromObject(vmi)
-	if room {
-		delete(u.waiting, key)
-		return true
-	}
-	if u.waiting == nil {
-		u.waiting = map[types.NamespacedName]time.Time{}
-	}
-	u.waiting[key] = now
-	return false
+	return u.turns.has(client.ObjectKeyFromObject(vmi), room, failed, now)
 }
 
 type madeUpdate struct {
@@ -251,5 +236,5 @@ func (u *updates) forget(key types.NamespacedName) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.made, key)
-	delete(u.waiting, key)
+	u.turns.forget(key)
 }

@@ -77,7 +77,7 @@ func TestOutdatedLauncherMakesOneMigration(t *testing.T) {
 		want    int
 	}{
 		"LiveMigrate":       {func(*v1.VirtualMachineInstance) {}, both, 1},
-		"Evict":             {func(*v1.VirtualMachineInstance) {}, both[:1], 0},
+		"Evict":             {func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled }, both[:1], 0},
 		"no method":         {func(*v1.VirtualMachineInstance) {}, nil, 0},
 		"the present image": {func(vmi *v1.VirtualMachineInstance) { vmi.Status.LauncherContainerImageVersion = newImage }, both, 0},
 		"no known image":    {func(vmi *v1.VirtualMachineInstance) { vmi.Status.LauncherContainerImageVersion = "" }, both, 0},
@@ -320,8 +320,8 @@ func TestFailingNamespaceLetsOthersUpdateFirst(t *testing.T) {
 		t.Error("a guest waits for one that does not wait any more")
 	}
 	turn("good", "b", false)
-	if u.forget(client.ObjectKeyFromObject(vmi("good", "b"))); !turn("bad", "b", true) || len(u.waiting) != 0 {
-		t.Errorf("a guest that is gone waits: %v", u.waiting)
+	if u.forget(client.ObjectKeyFromObject(vmi("good", "b"))); !turn("bad", "b", true) || len(u.turns) != 0 {
+		t.Errorf("a guest that is gone waits: %v", u.turns)
 	}
 }
 
