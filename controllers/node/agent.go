@@ -47,7 +47,9 @@ func withAgent(state control.StateReport) bool {
 // keepAgentReport keeps the status's facts from the guest's agent. It runs after report, while
 // the launcher has not yet sent a report of the agent on this connection: the launcher sends
 // that right after its hello, whatever it told an earlier virt-handler or connection. A guest that
-// has moved has another pod, whose addresses are in the report.
+// has moved has another pod, whose addresses are in the report. Of a link that is gone, or that could not
+// be read since the guest moved, the report does not name the pod's link: nothing that was said of the
+// link before is kept, and once the link is read again, the report says all.
 func keepAgentReport(object, before *v1.VirtualMachineInstance) {
 	known := before.Status.Interfaces
 	if object.Status.Phase != v1.Running || len(known) == 0 {
@@ -57,6 +59,9 @@ func keepAgentReport(object, before *v1.VirtualMachineInstance) {
 	out := slices.Clone(known)
 	for i := range out {
 		at := slices.IndexFunc(now, func(s v1.NetworkInterfaceStatus) bool { return s.Name != "" && s.Name == out[i].Name })
+		if at >= 0 && (now[at].PodInterfaceName == "") != (out[i].PodInterfaceName == "") {
+			out[i] = now[at]
+		}
 		if at >= 0 && now[at].IP != "" && now[at].IP != out[i].IP {
 			out[i].IP, out[i].IPs = now[at].IP, now[at].IPs
 		}

@@ -180,16 +180,26 @@ func FuzzAgentReport(f *testing.F) {
 }
 
 // TestMovedGuestKeepsWhatItsAgentSaid: a guest that has moved has the addresses of its new pod, and what its agent said of its interfaces,
-// until the agent says more.
+// until the agent says more. A link that could not be read in the new pod has nothing of the old pod's link.
 func TestMovedGuestKeepsWhatItsAgentSaid(t *testing.T) {
 	vmi := func(interfaces ...v1.NetworkInterfaceStatus) *v1.VirtualMachineInstance {
 		return &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running, Interfaces: interfaces}}
 	}
-	guests := v1.NetworkInterfaceStatus{InterfaceName: "docker0", IP: "172.17.0.1", IPs: []string{"172.17.0.1"}, InfoSource: fromAgent}
-	before := vmi(v1.NetworkInterfaceStatus{Name: "default", InterfaceName: "eth0", MAC: "m", IP: "10.0.1.1", IPs: []string{"10.0.1.1"}, InfoSource: fromDomain + ", " + fromAgent}, guests)
-	now := vmi(v1.NetworkInterfaceStatus{Name: "default", MAC: "m", IP: "10.0.2.1", IPs: []string{"10.0.2.1"}, InfoSource: fromDomain})
+	type status = v1.NetworkInterfaceStatus
+	addresses := func(s status, ip string) status {
+		s.IP, s.IPs = ip, []string{ip}
+		return s
+	}
+	own := status{Name: "default", InterfaceName: "eth0", PodInterfaceName: "eth0", MAC: "m", InfoSource: fromDomain + ", " + fromAgent}
+	lan := status{Name: "lan", InterfaceName: "eth1", PodInterfaceName: "pod1", MAC: "l", InfoSource: fromDomain + ", " + fromAgent}
+	card := status{Name: "card", InterfaceName: "eth2", MAC: "c", InfoSource: fromAgent} // the pod has no link for it
+	guests := addresses(status{InterfaceName: "docker0", InfoSource: fromAgent}, "172.17.0.1")
+	before := vmi(addresses(own, "10.0.1.1"), addresses(lan, "192.168.1.5"), addresses(card, "192.168.2.5"), guests)
+	unread := status{Name: "lan", MAC: "l", InfoSource: fromDomain, LinkState: v1.LinkUp}
+	now := vmi(addresses(status{Name: "default", PodInterfaceName: "eth0", MAC: "m", InfoSource: fromDomain}, "10.0.2.1"), unread,
+		status{Name: "card", MAC: "c", InfoSource: fromDomain})
 	keepAgentReport(now, before)
-	want := []v1.NetworkInterfaceStatus{{Name: "default", InterfaceName: "eth0", MAC: "m", IP: "10.0.2.1", IPs: []string{"10.0.2.1"}, InfoSource: fromDomain + ", " + fromAgent}, guests}
+	want := []status{addresses(own, "10.0.2.1"), unread, addresses(card, "192.168.2.5"), guests}
 	if diff := cmp.Diff(want, now.Status.Interfaces); diff != "" {
 		t.Error(diff)
 	}

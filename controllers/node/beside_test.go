@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -89,6 +90,46 @@ func TestEachInterfaceIsInTheStatus(t *testing.T) {
 	keepAgentReport(again, old)
 	if diff := cmp.Diff(vmi.Status.Interfaces, again.Status.Interfaces); diff != "" {
 		t.Errorf("kept, -want +got:\n%s", diff)
+	}
+}
+
+// TestUnreadLinkKeepsWhatIsKnown: a link that cannot be read in one pass takes no address and no IPAM from the
+// status. An address that only the guest's agent reported is dropped. A link that is gone keeps nothing, and a link
+// of another pod keeps nothing.
+func TestUnreadLinkKeepsWhatIsKnown(t *testing.T) {
+	began := besideVMI()
+	launcher := &sessions.Session{}
+	for _, link := range besideLinks(began) {
+		launcher.TakeLink(link)
+	}
+	started := metav1.Unix(1000, 0).Time
+	state := control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-11.1"}, StartedAt: &started}
+	report(began, state, networkOf(launcher, began, []string{"10.244.0.5"}), metav1.Unix(2000, 0))
+	want := began.DeepCopy().Status.Interfaces
+	reportAgent(began, control.AgentReport{Connected: true, Interfaces: []control.GuestInterface{
+		{Name: "enp1s0", MAC: v1.MAC(began.UID, "lan"), Addresses: []string{"192.168.1.50"}}}}, metav1.Unix(3000, 0))
+	type statuses = []v1.NetworkInterfaceStatus
+	again := func(change func(*v1.VirtualMachineInstance), unread *sessions.Session, ips ...string) statuses {
+		vmi := began.DeepCopy()
+		change(vmi)
+		report(vmi, state, networkOf(unread, vmi, ips), metav1.Unix(4000, 0))
+		return vmi.Status.Interfaces
+	}
+	none := &sessions.Session{} // it has no network namespace
+	if diff := cmp.Diff(want, again(func(*v1.VirtualMachineInstance) {}, none, "10.244.0.5")); diff != "" {
+		t.Errorf("no link can be read, -want +got:\n%s", diff)
+	}
+	moved := again(func(vmi *v1.VirtualMachineInstance) { vmi.Status.LauncherPod = "target" }, none, "10.244.1.7")
+	if given := moved[2]; given.IPAM != nil || given.IPs != nil || given.PodInterfaceName != "" {
+		t.Errorf("of the pod from which the guest has moved: %+v", given)
+	}
+	if pods := moved[1]; pods.IP != "10.244.1.7" || len(pods.IPs) != 1 || pods.PodInterfaceName != "eth0" {
+		t.Errorf("the pod's own link after a move: %+v", pods)
+	}
+	for _, nic := range []string{"given", "default"} {
+		if facts, ok := factsOf(began, nic, netsetup.Facts{}, fmt.Errorf("read: %w", netsetup.ErrNoLink)); ok {
+			t.Errorf("of the link of %q, which is gone: %+v", nic, facts)
+		}
 	}
 }
 

@@ -156,10 +156,8 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if startErr != nil {
 		startFailed(object, startErr, now)
 	}
-	if written, err := r.writeStatus(ctx, before, object); err != nil {
+	if err := r.writeStatus(ctx, before, object); err != nil {
 		return ctrl.Result{}, err
-	} else if written {
-		r.announce(before, object)
 	}
 	r.announcePing(object, launcher)
 	if errors.Is(startErr, control.ErrClosed) {
@@ -190,11 +188,7 @@ func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMach
 	}
 	before := object.DeepCopy()
 	reportGone(object, notConnected, metav1.NewTime(r.Clock.Now()))
-	written, err := r.writeStatus(ctx, before, object)
-	if written {
-		r.announce(before, object)
-	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, r.writeStatus(ctx, before, object)
 }
 
 // podOf is the name of the launcher pod that has the VMI's guest.
@@ -202,18 +196,34 @@ func podOf(object *v1.VirtualMachineInstance) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.Namespace, Name: object.LauncherPod()}
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.VirtualMachineInstance) (written bool, err error) {
+// writeStatus writes what has changed in a VMI's status, and makes events of it.
+func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.VirtualMachineInstance) error {
+	told := keepTerminating(before, object)
 	if equality.Semantic.DeepEqual(before.Status, object.Status) {
-		return false, nil
+		return nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	err = r.Client.Status().Patch(ctx, object, patch)
+	err := r.Client.Status().Patch(ctx, object, patch)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return false, nil // another writer was first; its write brings us back
+		return nil // another writer was first; its write brings us back
 	}
 	if err != nil {
-		return false, fmt.Errorf("write status: %w", err)
+		return fmt.Errorf("write status: %w", err)
 	}
 	r.writes.Note(before, object)
-	return true, nil
+	r.announce(before, object, told)
+	return nil
+}
+
+// keepTerminating leaves virt-controller's word in Ready that the launcher pod is being deleted, and adds what virt-handler says of the
+// guest. It returns the condition as virt-handler says it, or nil.
+func keepTerminating(before, object *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
+	ready, old := object.Status.Condition(v1.ConditionReady), before.Status.Condition(v1.ConditionReady)
+	if ready == nil || old == nil || old.Reason != v1.ReasonPodTerminating || ready.Reason == v1.ReasonPodTerminating {
+		return ready
+	}
+	told := *ready
+	*ready = v1.Terminating(&told)
+	ready.LastTransitionTime = old.LastTransitionTime
+	return &told
 }

@@ -52,7 +52,7 @@ func TestReportCredentials(t *testing.T) {
 		event  string
 	}{
 		{"nothing known", nil, "", ""},
-		{"no agent", &control.CredentialsReport{Message: "Guest agent is offline"}, "False", "Warning AccessCredentialsSyncFailed Access credentials sync failed: Guest agent is offline"},
+		{"no agent", &control.CredentialsReport{Message: "Guest agent is offline"}, "False", ""},
 		{"again", &control.CredentialsReport{Message: "Guest agent is offline"}, "False", ""},
 		{"launcher not on the line yet", nil, "False", ""},
 		{"synchronized", &control.CredentialsReport{Synchronized: true}, "True", "Normal AccessCredentialsSyncSuccess Access credentials sync successful."},
@@ -60,7 +60,7 @@ func TestReportCredentials(t *testing.T) {
 	} {
 		before := vmi.DeepCopy()
 		reportAgent(vmi, control.AgentReport{Credentials: step.report}, metav1.Unix(1000, 0))
-		r.announce(before, vmi)
+		r.announce(before, vmi, nil)
 		got := v1.VirtualMachineInstanceCondition{}
 		if c := vmi.Status.Condition(v1.ConditionAccessCredentialsSynchronized); c != nil {
 			got = *c

@@ -92,9 +92,5 @@ func (r *Reconciler) refuse(ctx context.Context, object *v1.VirtualMachineInstan
 	} else {
 		startFailed(object, why, now)
 	}
-	written, err := r.writeStatus(ctx, before, object)
-	if written {
-		r.announce(before, object)
-	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, r.writeStatus(ctx, before, object)
 }

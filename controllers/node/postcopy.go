@@ -122,9 +122,9 @@ func (d *departure) endTrail(vmi *v1.VirtualMachineInstance, state control.State
 		memory := memoryOf(vmi)
 		most := postCopyFactor * config.Completion(memory)
 		if rate := config.Bandwidth(); rate > 0 {
-			most = max(most, time.Duration(2*memory/rate)*time.Second)
+			most = max(most, time.Duration(min(2*(memory/rate), int64(v1.MaxMigrationTime/time.Second)))*time.Second)
 		}
-		p.sent, p.until = stall{limit: config.Progress() + launcherSlack, now: now}, now().Add(most)
+		p.sent, p.until = stall{limit: config.Progress() + launcherSlack, now: now}, now().Add(min(most, v1.MaxMigrationTime))
 	}
 	if p.sent.look(d.open.carried.Load()) || now().After(p.until) {
 		d.log.Info("a guest's memory does not follow it, and the guest ends")

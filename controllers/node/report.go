@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,8 +64,8 @@ func ioErrorMessage(pause *control.Pause) string {
 }
 
 // announcePause makes events of the guest's pauses and their ends. A guest that is paused from
-// its start on makes none: its VMI's event Started is enough.
-func (r *Reconciler) announcePause(before, object *v1.VirtualMachineInstance) {
+// its start on makes none: its VMI's event Started is enough. told is the condition Ready as virt-handler says it, or nil.
+func (r *Reconciler) announcePause(before, object *v1.VirtualMachineInstance, told *v1.VirtualMachineInstanceCondition) {
 	now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused)
 	ran := before.Status.Phase == v1.Running && object.Status.Phase == v1.Running
 	switch {
@@ -77,15 +78,9 @@ func (r *Reconciler) announcePause(before, object *v1.VirtualMachineInstance) {
 		case ran:
 			r.Events.Eventf(object, nil, corev1.EventTypeWarning, "Paused", "Pause", "%s", now.Message)
 		}
-	case now == nil && then != nil && ran && !failed(object):
+	case now == nil && then != nil && ran && (told == nil || told.Reason != v1.ReasonGuestFailed):
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "Unpaused", "Unpause", "VirtualMachineInstance unpaused")
 	}
-}
-
-// failed says whether the guest has failed and its launcher is kept.
-func failed(object *v1.VirtualMachineInstance) bool {
-	ready := object.Status.Condition(v1.ConditionReady)
-	return ready != nil && ready.Reason == v1.ReasonGuestFailed
 }
 
 // maxMessage is how long a condition's message may be, in bytes.
@@ -206,10 +201,7 @@ func linksOf(launcher *sessions.Session, object *v1.VirtualMachineInstance) (map
 		if nic.SRIOV != nil {
 			continue
 		}
-		link := v1.PodLink
-		if !object.Spec.OnPods(nic.Name) {
-			link = object.Spec.Network(nic.Name).Link()
-		}
+		link := linkName(object, nic.Name)
 		facts, err := launcher.Link(link)
 		switch {
 		case errors.Is(err, netsetup.ErrNoLink):
@@ -223,19 +215,47 @@ func linksOf(launcher *sessions.Session, object *v1.VirtualMachineInstance) (map
 	return out, errors.Join(errs...)
 }
 
-// networkOf is what is known of a VMI's networks, by interface. ips are the pod's own
-// addresses. A link that cannot be read is left out: it had no part in the guest's start.
+// linkName returns the name of the pod's link behind an interface.
+func linkName(object *v1.VirtualMachineInstance, nic string) string {
+	if object.Spec.OnPods(nic) {
+		return v1.PodLink
+	}
+	return object.Spec.Network(nic).Link()
+}
+
+// networkOf returns what is known of a VMI's networks, by interface. ips are the pod's own addresses.
 func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ips []string) map[string]networkFacts {
 	out := map[string]networkFacts{}
-	links, _ := linksOf(launcher, object)
-	for name, link := range links {
-		facts := networkFacts{link: link.Link, nic: nicFacts(link), ips: ips, linkState: linkState(launcher, name)}
-		if link.Link != v1.PodLink {
-			facts.beside, facts.ips = true, netsetup.GuestAddresses(link)
+	for _, nic := range object.Spec.Domain.Devices.Interfaces {
+		if nic.SRIOV != nil {
+			continue
 		}
-		out[name] = facts
+		link, err := launcher.Link(linkName(object, nic.Name))
+		facts, known := factsOf(object, nic.Name, link, err)
+		if known && object.Spec.OnPods(nic.Name) {
+			facts.ips = ips
+		}
+		facts.linkState = linkState(launcher, nic.Name)
+		out[nic.Name] = facts
 	}
 	return out
+}
+
+// factsOf returns what is known of the link behind an interface after it was read, or err came instead. Nothing is
+// known of a link that is not there. Of one that cannot be read for a moment, the status says what was known: it had no
+// part in the guest's start, and does not take that away.
+func factsOf(object *v1.VirtualMachineInstance, nic string, link netsetup.Facts, err error) (networkFacts, bool) {
+	switch {
+	case errors.Is(err, netsetup.ErrNoLink):
+		return networkFacts{}, false
+	case err != nil:
+		return knownFacts(object, nic)
+	}
+	facts := networkFacts{link: link.Link, nic: nicFacts(link)}
+	if link.Link != v1.PodLink {
+		facts.beside, facts.ips = true, netsetup.GuestAddresses(link)
+	}
+	return facts, true
 }
 
 // nicFacts are the facts of a link that resolve.Machine needs.
@@ -261,6 +281,25 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 	return out
 }
 
+// knownFacts returns what the status says of the link behind an interface on a network beside the pod's own. It reports
+// false if the status may say it of another pod's link: of the pod from which the guest has moved. The addresses are
+// the guest's word, unless the network gave them.
+func knownFacts(object *v1.VirtualMachineInstance, nic string) (networkFacts, bool) {
+	if object.Spec.OnPods(nic) {
+		return networkFacts{link: v1.PodLink}, true
+	}
+	i := slices.IndexFunc(object.Status.Interfaces, func(s v1.NetworkInterfaceStatus) bool { return s.Name == nic })
+	if i < 0 || object.Status.LauncherPod != "" {
+		return networkFacts{}, false
+	}
+	s := object.Status.Interfaces[i]
+	facts := networkFacts{link: s.PodInterfaceName, beside: s.IPAM != nil}
+	if ptr.Deref(s.IPAM, false) {
+		facts.ips = s.IPs
+	}
+	return facts, true
+}
+
 // guestMAC returns the address of a guest's card. A card that is bridged to the pod's network has the address of the pod in which the guest began, and a guest
 // that has moved is in another pod: so the address that the status has already stays.
 func guestMAC(object *v1.VirtualMachineInstance, nic v1.Interface, facts networkFacts) string {
@@ -272,19 +311,23 @@ func guestMAC(object *v1.VirtualMachineInstance, nic v1.Interface, facts network
 	return resolve.MAC(object, nic, facts.nic)
 }
 
-// announce makes events of what is new in the status.
-func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance) {
+// announce makes events of what is new in the status. told is the condition Ready as virt-handler says it, or nil.
+func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance, told *v1.VirtualMachineInstanceCondition) {
 	if before.Status.Phase != v1.Running && object.Status.Phase == v1.Running {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "Started", "Start", "VirtualMachineInstance started.")
 	}
-	ready, old := object.Status.Condition(v1.ConditionReady), before.Status.Condition(v1.ConditionReady)
-	if ready != nil && ready.Reason == v1.ReasonGuestShuttingDown && (old == nil || old.Reason != ready.Reason) {
+	old := before.Status.Condition(v1.ConditionReady)
+	isNew := told != nil && (old == nil || old.Reason != told.Reason && old.Message != v1.Terminating(told).Message)
+	if isNew && told.Reason == v1.ReasonGuestShuttingDown {
 		r.Events.Eventf(object, nil, corev1.EventTypeNormal, "ShuttingDown", "Shutdown", "Signaled Graceful Shutdown")
+		if object.DeletionTimestamp != nil { // not if the pod alone is deleted, as a drain does
+			r.Events.Eventf(object, nil, corev1.EventTypeNormal, "Deleted", "Shutdown", "Signaled Deletion") // KubeVirt's words
+		}
 	}
-	r.announcePause(before, object)
+	r.announcePause(before, object, told)
 	r.announceTPM(before, object)
-	if silent(ready) && !silent(old) {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, ready.Reason, "Probe", "%s", ready.Message)
+	if isNew && silent(told) && !silent(old) {
+		r.Events.Eventf(object, nil, corev1.EventTypeWarning, told.Reason, "Probe", "%s", told.Message)
 	}
 	if s, old := object.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && old == nil {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "SyncFailed", "Synchronize", "%s", s.Message)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -239,7 +240,7 @@ func TestPauseIsToldOnce(t *testing.T) {
 	} {
 		before := vmi.DeepCopy()
 		report(vmi, step.state, someNetwork(), metav1.Unix(2000, 0))
-		r.announce(before, vmi)
+		r.announce(before, vmi, keepTerminating(before, vmi))
 		said := ""
 		select {
 		case said = <-recorder.Events:
@@ -247,6 +248,74 @@ func TestPauseIsToldOnce(t *testing.T) {
 		}
 		if len(recorder.Events) > 0 || step.event == "" && said != "" || !strings.HasPrefix(said, step.event) {
 			t.Errorf("%s: %q, want %q", step.name, said, step.event)
+		}
+	}
+}
+
+// TestTerminatingPodStaysInReady: that a guest's pod is being deleted stays in Ready, whatever the guest does meanwhile. What the guest does
+// is in the message, and makes its events once.
+func TestTerminatingPodStaysInReady(t *testing.T) {
+	startedAt := time.Unix(1000, 0)
+	state := func(s control.State, silent bool) control.StateReport {
+		return control.StateReport{State: s, Machine: &qemuargs.Machine{Type: "pc-q35-7.2", Accelerator: qemuargs.KVM}, StartedAt: &startedAt, QEMUSilent: silent}
+	}
+	recorder := events.NewFakeRecorder(10)
+	r := &Reconciler{Events: recorder}
+	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
+	report(vmi, state(control.StateRunning, false), nil, metav1.Unix(1000, 0))
+	deleted := v1.Terminating(vmi.Status.Condition(v1.ConditionReady))
+	vmi.Status.SetCondition(deleted, metav1.Unix(1500, 0))
+	for _, step := range []struct {
+		state                control.StateReport
+		event, message, what string
+	}{
+		{state(control.StateRunning, false), "", v1.MessageGuestRunning, "it runs on"},
+		{state(control.StateShuttingDown, false), "Normal ShuttingDown Signaled Graceful Shutdown", "the guest was asked", "it shuts down"},
+		{state(control.StateShuttingDown, false), "", "the guest was asked", "again"},
+		{state(control.StateShuttingDown, true), "Warning QEMUNotResponding ", "QEMU does not answer", "its QEMU does not answer"},
+		{state(control.StateShuttingDown, true), "", "QEMU does not answer", "still not"},
+		{state(control.StateExited, false), "", "QEMU does not answer", "it has ended"},
+	} {
+		before := vmi.DeepCopy()
+		report(vmi, step.state, nil, metav1.Unix(2000, 0))
+		reportSilence(vmi, before, step.state, false, metav1.Unix(2000, 0))
+		r.announce(before, vmi, keepTerminating(before, vmi))
+		said := ""
+		select {
+		case said = <-recorder.Events:
+		default:
+		}
+		if len(recorder.Events) > 0 || step.event == "" && said != "" || !strings.HasPrefix(said, step.event) {
+			t.Errorf("%s: event %q, want %q", step.what, said, step.event)
+		}
+		c := vmi.Status.Condition(v1.ConditionReady)
+		if c.Status != metav1.ConditionFalse || c.Reason != v1.ReasonPodTerminating || c.LastTransitionTime != metav1.Unix(1500, 0) || !strings.HasPrefix(c.Message, "the launcher pod is being deleted; "+step.message) {
+			t.Errorf("%s: %+v", step.what, c)
+		}
+	}
+}
+
+// TestShutdownOfADeletedVMISaysDeleted: a guest that shuts down because its VMI is deleted has KubeVirt's event Deleted, and one whose pod alone is deleted has not.
+func TestShutdownOfADeletedVMISaysDeleted(t *testing.T) {
+	startedAt := time.Unix(1000, 0)
+	for deleted, want := range map[bool][]string{true: {"Normal ShuttingDown Signaled Graceful Shutdown", "Normal Deleted Signaled Deletion"}, false: {"Normal ShuttingDown Signaled Graceful Shutdown"}} {
+		recorder := events.NewFakeRecorder(10)
+		r := &Reconciler{Events: recorder}
+		vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
+		if deleted {
+			vmi.DeletionTimestamp = &metav1.Time{Time: startedAt}
+		}
+		for range 2 { // it is said once
+			before := vmi.DeepCopy()
+			report(vmi, control.StateReport{State: control.StateShuttingDown, StartedAt: &startedAt, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}}, someNetwork(), metav1.Unix(2000, 0))
+			r.announce(before, vmi, keepTerminating(before, vmi))
+		}
+		var said []string
+		for len(recorder.Events) > 0 {
+			said = append(said, <-recorder.Events)
+		}
+		if !slices.Equal(said, want) {
+			t.Errorf("deleted %v: %q, want %q", deleted, said, want)
 		}
 	}
 }

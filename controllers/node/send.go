@@ -115,7 +115,7 @@ func (d *departure) send(ctx context.Context) error {
 	if err := d.connect(ctx, launcher, to); err != nil {
 		return err
 	}
-	bounds := limits(m.MigrationConfiguration, d.vmi, machine, atMostClaims(offer.Claims, d.vmi))
+	bounds := limits(m.MigrationConfiguration, d.vmi, sizesOf(machine), atMostClaims(offer.Claims, d.vmi))
 	bounds.PostCopy = d.postCopy.granted
 	// The launcher holds these limits itself. But a launcher is a tenant's, and a migration takes a place that others
 	// wait for.
@@ -157,8 +157,13 @@ func copied(vmi *v1.VirtualMachineInstance) []string {
 	return out
 }
 
-// maxCopied bounds what a launcher says of the sizes of disks, in bytes, so that the time for them is a number.
-const maxCopied = 64 << 40
+const (
+	// maxCopied bounds the bytes of a migration, so that the time for them is a number.
+	maxCopied = 64 << 40
+	// maxSaid bounds, in bytes, what a launcher says of the sizes of all disks of which only it knows the sizes: those of container disks.
+	// Only what a guest has written to them is copied.
+	maxSaid = 32 << 30
+)
 
 // launcherSlack is how much longer than its own limits a launcher may take.
 const launcherSlack = time.Minute
@@ -219,19 +224,45 @@ func memoryOf(vmi *v1.VirtualMachineInstance) int64 {
 	return 0
 }
 
-// limits are those of a migration of a VMI's Machine. claims are the sizes of the disks that are copied to other claims.
-func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, claims map[string]int64) control.MigrateRequest {
-	bytes := memoryOf(vmi)
-	add := func(size int64) { bytes = min(bytes+min(max(size, 0), maxCopied), maxCopied) }
-	for _, size := range claims {
-		add(size)
-	}
+// sizesOf are the sizes of a Machine's disks that end with its launcher, and go with the guest.
+func sizesOf(machine *qemuargs.Machine) map[string]int64 {
+	sizes := map[string]int64{}
 	for _, disk := range machine.Disks {
 		if disk.Overlay != nil {
-			add(disk.Overlay.VirtualSize)
+			sizes[disk.Name] = disk.Overlay.VirtualSize
 		} else if disk.Image.Volume == "" {
-			add(disk.Image.Create)
+			sizes[disk.Name] = disk.Image.Create
 		}
+	}
+	return sizes
+}
+
+// bytesOf is how many bytes of disks that end with the launcher are copied at most. sizes are the launcher's word, and a launcher is a
+// tenant's: the VMI says which disks there are, and how large they are, as far as it knows.
+func bytesOf(vmi *v1.VirtualMachineInstance, sizes map[string]int64) int64 {
+	bytes, said := int64(0), int64(0)
+	for i := range vmi.Spec.Volumes {
+		volume := &vmi.Spec.Volumes[i]
+		size := min(max(sizes[volume.Name], 0), maxCopied)
+		switch info := vmi.Status.ClaimInfo(volume.Name); {
+		case volume.EmptyDisk != nil:
+			bytes += min(size, max(volume.EmptyDisk.Capacity.Value(), 0))
+		case info != nil:
+			bytes += min(size, max(info.Requests.Storage().Value(), info.Capacity.Storage().Value(), 0))
+		default:
+			said = min(said+size, maxSaid)
+		}
+		bytes = min(bytes, maxCopied)
+	}
+	return bytes + said
+}
+
+// limits are those of a migration of a VMI. sizes are what its launcher says of disks that end with the launcher, and claims the sizes of the disks
+// that are copied to other claims.
+func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance, sizes, claims map[string]int64) control.MigrateRequest {
+	bytes := min(memoryOf(vmi), maxCopied) + bytesOf(vmi, sizes)
+	for _, size := range claims {
+		bytes = min(bytes+min(max(size, 0), maxCopied), maxCopied)
 	}
 	return control.MigrateRequest{BytesPerSecond: c.Bandwidth(), DowntimeMilliseconds: c.Downtime().Milliseconds(), AutoConverge: c.AutoConverge(),
 		CompletionSeconds: int64(c.Completion(bytes) / time.Second), StallSeconds: int64(c.Progress() / time.Second)}

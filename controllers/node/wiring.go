@@ -215,7 +215,7 @@ func plan(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NI
 				continue
 			}
 			var err error
-			if *into, err = netip.ParsePrefix(text); err != nil {
+			if *into, err = v1.ParseNetwork(text); err != nil {
 				return nil, err
 			}
 		}

@@ -25,7 +25,7 @@ func TestDHCPTellsWhatTheInterfaceAsksFor(t *testing.T) {
 		PrivateOptions: []v1.DHCPPrivateOptions{{Option: 240, Value: "x"}}}
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name = "guest"
-	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{VMNetworkCIDR: "192.168.100.0/24"}}}
+	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{VMNetworkCIDR: "192.168.0100.0/24"}}} // leading zeros, as KubeVirt takes them
 	private := dhcp.Lease{ClientMAC: resolved.MAC, ClientIP: prefix("192.168.100.2/24"), ServerIP: addr("192.168.100.1"), Router: addr("192.168.100.1"), Hostname: "guest", MTU: 1450}
 	own := dhcp.Lease{ClientMAC: resolved.MAC, ClientIP: prefix("10.88.0.5/32"), ServerIP: addr("169.254.75.10"), Router: addr("10.88.0.1"),
 		Routes: []dhcp.Route{{Destination: prefix("10.88.0.1/32")}}, Hostname: "guest", MTU: 1450,

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,6 +28,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/intake"
+	"github.com/kubeqemu/kubeqemu/internal/layers"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -52,7 +54,7 @@ type Server struct {
 	limit  sync.Once
 
 	mu      sync.Mutex
-	streams map[string]net.Conn // by operation and VMI
+	streams map[string]*held // by operation and VMI
 	ended   bool
 }
 
@@ -123,7 +125,7 @@ func fail(w http.ResponseWriter, err error) {
 		code, err = http.StatusConflict, remote
 	case errors.Is(err, errNoStream):
 		code = http.StatusNotFound
-	case errors.Is(err, errNoLauncher), errors.Is(err, errPreserved), errors.Is(err, control.ErrClosed), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errNoLauncher), errors.Is(err, errPreserved), errors.Is(err, errEnded), errors.Is(err, control.ErrClosed), errors.Is(err, context.DeadlineExceeded):
 		code = http.StatusServiceUnavailable
 	case errors.Is(err, errNoVMI):
 		code = http.StatusNotFound
@@ -141,6 +143,7 @@ var (
 	errBadRequest = errors.New("bad request")
 	errNoStream   = errors.New("there is no such stream")
 	errPreserved  = errors.New("there is a session already, which is to be preserved")
+	errEnded      = errors.New("virt-handler is ending")
 	errTooMany    = errors.New("virt-handler is asked too much at once")
 )
 
@@ -225,7 +228,35 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	s.splice(w, key, guest)
+	s.splice(w, key, &held{Conn: guest}, preserves(r))
+}
+
+// preserves reports whether a stream may not end the one before.
+func preserves(r *http.Request) bool { return r.URL.Query().Get(handlerapi.PreserveSession) == "true" }
+
+// held is the guest's end of a stream.
+type held struct {
+	net.Conn
+	// takers counts for what other reason than its guest's end the stream ends: somebody else opens one, or virt-handler ends.
+	takers atomic.Int32
+}
+
+// take ends a stream whose guest goes on.
+func (h *held) take() {
+	h.takers.Add(1)
+	h.Close()
+}
+
+// end closes the connection with virt-api. If the guest goes on, end resets the connection: by that virt-api knows that the stream
+// was cut, and lets its client know. Go's TLS takes an end without the farewell of TLS for an end in order.
+func (h *held) end(peer net.Conn) {
+	if h.takers.Load() > 0 {
+		if raw, ok := layers.Find[*net.TCPConn](peer); ok {
+			_ = raw.SetLinger(0) // it fails only on a connection that is closed already
+			raw.Close()
+		}
+	}
+	peer.Close()
 }
 
 // open has the launcher hand out a socket. There is at most one stream of each key.
@@ -248,7 +279,7 @@ func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
 	if command == control.CommandScreenshot {
 		key += " " + r.RemoteAddr // a screenshot ends no other stream
 	}
-	if r.URL.Query().Get(handlerapi.PreserveSession) == "true" && s.busy(key) {
+	if preserves(r) && s.busy(key) {
 		return "", nil, errPreserved
 	}
 	if r.URL.Query().Get(handlerapi.MoveCursor) == "true" {
@@ -256,16 +287,31 @@ func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
 			return "", nil, err
 		}
 	}
+	// The launcher ends the stream before as soon as it has made this one.
+	old := s.before(key)
+	old.takers.Add(1)
 	stream, err := launcher.Stream(r.Context(), command, nil)
 	if err != nil {
+		old.takers.Add(-1)
 		return "", nil, err
 	}
 	return key, stream, nil
 }
 
-func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
+// before returns the stream that a new one of its key takes the place of, or one of nobody.
+func (s *Server) before(key string) *held {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.streams[key]; old != nil {
+		return old
+	}
+	return &held{}
+}
+
+func (s *Server) splice(w http.ResponseWriter, key string, guest *held, preserve bool) {
 	// A new session ends the one before, as in KubeVirt.
-	if !s.keep(key, guest) {
+	if err := s.keep(key, guest, preserve); err != nil {
+		fail(w, err)
 		return
 	}
 	defer s.forget(key, guest)
@@ -285,11 +331,11 @@ func (s *Server) splice(w http.ResponseWriter, key string, guest net.Conn) {
 		defer close(both)
 		io.Copy(guest, buffered.Reader) // first the bytes read beyond the request's head
 		guest.Close()
-		peer.Close()
+		guest.end(peer)
 	}()
 	io.Copy(patient{peer, cmp.Or(s.patience, streamPatience)}, guest)
 	guest.Close()
-	peer.Close()
+	guest.end(peer)
 	<-both
 }
 
@@ -314,24 +360,27 @@ func (s *Server) busy(key string) bool {
 	return s.streams[key] != nil
 }
 
-// keep makes a stream the only one of its key. It returns false once the server ends.
-func (s *Server) keep(key string, guest net.Conn) bool {
+// keep makes a stream the only one of its key. It returns an error once the server ends, and if there is a stream that is to be preserved.
+func (s *Server) keep(key string, guest *held, preserve bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return false
+		return errEnded
 	}
 	if old := s.streams[key]; old != nil {
-		old.Close()
+		if preserve {
+			return errPreserved
+		}
+		old.take()
 	}
 	if s.streams == nil {
-		s.streams = map[string]net.Conn{}
+		s.streams = map[string]*held{}
 	}
 	s.streams[key] = guest
-	return true
+	return nil
 }
 
-func (s *Server) forget(key string, guest net.Conn) {
+func (s *Server) forget(key string, guest *held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.streams[key] == guest {
@@ -344,6 +393,6 @@ func (s *Server) endStreams() {
 	defer s.mu.Unlock()
 	s.ended = true
 	for _, guest := range s.streams {
-		guest.Close()
+		guest.take()
 	}
 }
