@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
 // Annotation of an object lists the object's keys that follow another object. Only these keys are
@@ -21,12 +23,6 @@ const Annotation = "kubeqemu.io/following"
 // Keys are the keys of annotations and labels that follow. The zero value has none.
 type Keys struct{ annotations, labels []string }
 
-// descheduler holds the annotations that always follow, as in KubeVirt: the descheduler reads them
-// on the launcher pod.
-func descheduler() []string {
-	return []string{"descheduler.alpha.kubernetes.io/evict", "descheduler.alpha.kubernetes.io/prefer-no-eviction"}
-}
-
 // Parse reads lists of keys, with commas between them, that follow beside the descheduler's. A
 // key that ends in * stands for all keys that begin so.
 func Parse(annotations, labels string) (Keys, error) {
@@ -34,7 +30,7 @@ func Parse(annotations, labels string) (Keys, error) {
 	if err != nil {
 		return Keys{}, fmt.Errorf("read the keys of annotations that follow: %w", err)
 	}
-	k := Keys{annotations: append(descheduler(), more...)}
+	k := Keys{annotations: append(v1.DeschedulerAnnotations(), more...)}
 	if k.labels, err = parse(labels); err != nil {
 		return Keys{}, fmt.Errorf("read the keys of labels that follow: %w", err)
 	}
@@ -65,12 +61,11 @@ func parse(list string) ([]string, error) {
 	return keys, nil
 }
 
-// reserved says whether a key is one of KubeVirt's, of Kubeqemu's or of kubectl's own, or one by
-// which a pod's networks are chosen, as Multus does. Components, NetworkPolicies and caches rely
-// on these.
+// reserved reports whether a key is one of KubeVirt's or of Kubeqemu's, on which components, NetworkPolicies and caches rely, or one that no user
+// gives to a launcher pod.
 func reserved(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
-	return slices.ContainsFunc([]string{"kubevirt.io", "kubeqemu.io", "kubectl.kubernetes.io", "cni.cncf.io", "multus-cni.io"}, func(d string) bool {
+	return v1.ReservedAnnotation(key) != "" || slices.ContainsFunc([]string{"kubevirt.io", "kubeqemu.io"}, func(d string) bool {
 		return domain == d || strings.HasSuffix(domain, "."+d)
 	})
 }

@@ -9,6 +9,7 @@ package pool
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -37,7 +38,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1beta1.VirtualMachinePool{}).
 		Owns(&v1.VirtualMachine{}).
 		WithOptions(kit.Options(4)).
-		Complete(r)
+		Complete(kit.Patient(r, r.Clock))
 }
 
 // +kubebuilder:rbac:groups=pool.kubevirt.io,resources=virtualmachinepools,verbs=get;list;watch
@@ -45,7 +46,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // +kubebuilder:rbac:groups=pool.kubevirt.io,resources=virtualmachinepools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status,verbs=patch
-// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile takes one pool a step further, and writes its status once if it changed.
@@ -73,7 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	found := group.Found{Selector: selector.String(), Paused: paused(pool)}
 	if !pool.Spec.Paused && pool.DeletionTimestamp == nil {
-		if mine, found.Failed, err = r.step(ctx, pool, vms); err != nil {
+		if mine, found.Again, found.Failed, err = r.step(ctx, pool, vms); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -118,28 +119,48 @@ func (r *Reconciler) machines(ctx context.Context, from client.Reader, namespace
 	return all, nil
 }
 
+// guests lists a namespace's VirtualMachineInstances from the cache. restart looks again at each guest that it restarts. The caller must not
+// change them: they are shared with the cache.
+func (r *Reconciler) guests(ctx context.Context, namespace string) (guests, error) {
+	var list v1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list VirtualMachineInstances: %w", err)
+	}
+	all := guests{}
+	for i := range list.Items {
+		all[list.Items[i].Name] = &list.Items[i]
+	}
+	return all, nil
+}
+
 // step plans from the cache. If there is something to do, it plans again from the API server's
-// objects, and carries that out. It returns the pool's VirtualMachines as they were before.
-func (r *Reconciler) step(ctx context.Context, pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine) ([]*v1.VirtualMachine, *group.Failure, error) {
+// objects, and carries that out. It returns the pool's VirtualMachines as they were before, and when
+// to look again without an event; 0 is never.
+func (r *Reconciler) step(ctx context.Context, pool *v1beta1.VirtualMachinePool, vms []*v1.VirtualMachine) ([]*v1.VirtualMachine, time.Duration, *group.Failure, error) {
 	revision, err := revision(pool)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
-	if !decide(pool, vms, revision).acts() {
-		return owned(pool, vms), nil, nil
+	running, err := r.guests(ctx, pool.Namespace)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	if p := decide(pool, vms, running, revision, r.Clock.Now()); !p.acts() {
+		return owned(pool, vms), p.again, nil, nil
 	}
 	live := &v1beta1.VirtualMachinePool{}
 	err = r.Live.Get(ctx, client.ObjectKeyFromObject(pool), live)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, nil, fmt.Errorf("get VirtualMachinePool: %w", err)
+		return nil, 0, nil, fmt.Errorf("get VirtualMachinePool: %w", err)
 	}
 	vms, listErr := r.machines(ctx, r.Live, pool.Namespace)
 	if listErr != nil {
-		return nil, nil, listErr
+		return nil, 0, nil, listErr
 	}
 	mine := owned(pool, vms)
 	if err != nil || live.UID != pool.UID || live.Generation != pool.Generation || live.DeletionTimestamp != nil {
-		return mine, nil, nil // the cache is behind; its next event brings us back
+		return mine, 0, nil, nil // the cache is behind; its next event brings us back
 	}
-	return mine, r.carryOut(ctx, pool, decide(pool, vms, revision), revision), nil
+	p := decide(pool, vms, running, revision, r.Clock.Now())
+	return mine, p.again, r.carryOut(ctx, pool, p, revision), nil
 }

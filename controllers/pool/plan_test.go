@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/group"
 )
 
 var now = time.Unix(100_000, 0)
@@ -85,6 +86,11 @@ func vm(t *testing.T, text string) *v1.VirtualMachine {
 	if has("deleted") {
 		vm.DeletionTimestamp = ptr.To(metav1.NewTime(now))
 	}
+	for _, word := range []string{"other-labels", "others"} {
+		if has(word) {
+			vm.Annotations = with(vm.Annotations, map[string]string{word: "yes"})
+		}
+	}
 	if has("foreign") {
 		vm.OwnerReferences = nil
 	}
@@ -94,6 +100,23 @@ func vm(t *testing.T, text string) *v1.VirtualMachine {
 		}
 	}
 	return vm
+}
+
+// guestsOf are the guests of VirtualMachines: made by their templates, or by another that had other labels, of which the words other-labels and
+// others (the guest is not the VirtualMachine's) tell.
+func guestsOf(vms []*v1.VirtualMachine) guests {
+	all := guests{}
+	for _, vm := range vms {
+		vmi := vm.Draft(false)
+		if vm.Annotations["other-labels"] != "" {
+			vmi.Annotations[v1.MetadataHashAnnotation] = "another"
+		}
+		if vm.Annotations["others"] != "" {
+			vmi.OwnerReferences = nil
+		}
+		all[vm.Name] = vmi
+	}
+	return all
 }
 
 // String is a plan as the tests write it.
@@ -152,6 +175,11 @@ func TestDecide(t *testing.T) {
 		"halted ones hinder nobody":     {web(2, restarts(asc, "1")), "web-0 outdated, web-1 halted", "!0"},
 		"once is once":                  {web(1), "web-0 outdated once", ""},
 		"halted is halted":              {web(1), "web-0 outdated halted", ""},
+		"labels of the template change": {web(3, restarts(asc, "1")), "web-0 other-labels, web-1 other-labels, web-2", "!0"},
+		"labels, and a spec":            {web(2), "web-0 other-labels, web-1 outdated", "!0 !1"},
+		"labels, opportunistic":         {web(1, opportunistic), "web-0 other-labels", ""},
+		"labels, and halted":            {web(1), "web-0 other-labels halted", ""},
+		"labels of another's guest":     {web(1), "web-0 other-labels others", ""},
 		"changed first, then restarted": {web(2), "web-0 old outdated, web-1 outdated", "!1 ~0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +190,7 @@ func TestDecide(t *testing.T) {
 				}
 			}
 			for range 2 {
-				if got := decide(c.pool, vms, "now").String(); got != c.want {
+				if got := decide(c.pool, vms, guestsOf(vms), "now", now).String(); got != c.want {
 					t.Errorf("plan is %q, want %q", got, c.want)
 				}
 				slices.Reverse(vms) // the same, in whichever order they are listed
@@ -173,12 +201,29 @@ func TestDecide(t *testing.T) {
 
 // web3 is what is decided for three that are alike.
 func web3(t *testing.T, pool *v1beta1.VirtualMachinePool) string {
-	return decide(pool, []*v1.VirtualMachine{vm(t, "web-0"), vm(t, "web-1"), vm(t, "web-2")}, "now").String()
+	return decide(pool, []*v1.VirtualMachine{vm(t, "web-0"), vm(t, "web-1"), vm(t, "web-2")}, nil, "now", now).String()
 }
 
 func TestDecideBurst(t *testing.T) {
-	if p := decide(web(1000), nil, "now"); len(p.create) != burst {
+	crowd := func(strategy v1.VirtualMachineRunStrategy) *v1beta1.VirtualMachinePool {
+		return web(1000, func(s *v1beta1.VirtualMachinePoolSpec) { s.VirtualMachineTemplate.Spec.RunStrategy = &strategy })
+	}
+	if p := decide(crowd(v1.RunStrategyAlways), nil, nil, "now", now); len(p.create) != group.Room(1000, 0, 0) {
 		t.Errorf("%d are created at once", len(p.create))
+	}
+	var starting, running []*v1.VirtualMachine
+	for i := range 8 {
+		starting, running = append(starting, vm(t, fmt.Sprintf("web-%d starting", i))), append(running, vm(t, fmt.Sprintf("web-%d", i)))
+		starting[i].Status.PrintableStatus, running[i].Status.PrintableStatus = v1.VirtualMachineStatusUnschedulable, v1.VirtualMachineStatusRunning
+	}
+	if p := decide(crowd(v1.RunStrategyAlways), starting, nil, "now", now); len(p.create) != 0 {
+		t.Errorf("%d are created while none has started", len(p.create))
+	}
+	if p := decide(crowd(v1.RunStrategyAlways), running, nil, "now", now); len(p.create) != 8 {
+		t.Errorf("%d are created after 8 have started", len(p.create))
+	}
+	if p := decide(crowd(v1.RunStrategyHalted), starting, nil, "now", now); len(p.create) != group.Burst {
+		t.Errorf("%d are created that are not to start", len(p.create))
 	}
 }
 

@@ -46,7 +46,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.VirtualMachineInstanceReplicaSet{}).
 		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
 		WithOptions(kit.Options(4)).
-		Complete(r)
+		Complete(kit.Patient(r, r.Clock))
 }
 
 // concerned are the ReplicaSets that a change of a VMI may concern: the VMI's controller, or,
@@ -253,10 +253,9 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 // patience is the wait until presets are applied again, which somebody has to change first. The
 // longer the ReplicaSet has been failing, the longer the wait.
 func (r *Reconciler) patience(rs *v1.VirtualMachineInstanceReplicaSet) time.Duration {
-	const soonest, latest = 5 * time.Second, 5 * time.Minute
 	c := rs.ReplicaStatus().Condition(v1.ReplicaFailure)
 	if c == nil {
-		return soonest
+		return kit.Wait(0)
 	}
-	return min(max(r.Clock.Since(c.LastTransitionTime.Time)/4, soonest), latest)
+	return kit.Wait(r.Clock.Since(c.LastTransitionTime.Time))
 }

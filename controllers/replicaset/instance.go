@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -21,8 +20,8 @@ func instance(rs *v1.VirtualMachineInstanceReplicaSet, name string) *v1.VirtualM
 	return &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: rs.Namespace,
-			Labels:          maps.Clone(template.ObjectMeta.Labels),
-			Annotations:     maps.Clone(template.ObjectMeta.Annotations),
+			Labels:          v1.WithoutReservedLabels(template.ObjectMeta.Labels),
+			Annotations:     v1.WithoutReservedAnnotations(template.ObjectMeta.Annotations),
 			OwnerReferences: []metav1.OwnerReference{ownedBy(rs)},
 		},
 		Spec: template.Spec,

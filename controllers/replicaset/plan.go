@@ -9,16 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/group"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-const (
-	// burst bounds the creations, and the deletions, of a plan, as KubeVirt's burstReplicas.
-	burst = 250
-	// minLife is the least age at which a VMI that ended is replaced. Without it, a guest that
-	// ends at once would be replaced without pause.
-	minLife = 10 * time.Second
-)
+// minLife is the least age at which a VMI that ended is replaced. Without it, a guest that
+// ends at once would be replaced without pause.
+const minLife = 10 * time.Second
 
 // claims say which VMIs of a namespace are a ReplicaSet's, and which change hands.
 type claims struct {
@@ -100,8 +97,21 @@ func scale(want int, owned []*v1.VirtualMachineInstance, now time.Time) plan {
 		slices.SortFunc(active, expendableFirst)
 		p.delete = append(p.delete, active[:surplus]...)
 	}
-	p.create = min(max(want-len(active)-kept, 0), burst)
-	p.delete = p.delete[:min(len(p.delete), burst)]
+	running := 0
+	var starting []time.Time
+	for _, vmi := range active {
+		if vmi.Status.Phase == v1.Running {
+			running++
+		} else {
+			starting = append(starting, vmi.CreationTimestamp.Time)
+		}
+	}
+	wanted := want - len(active) - kept
+	waited, again := group.Starting(starting, now)
+	if p.create = group.Room(wanted, running, waited); p.create < wanted && again > 0 && (p.again == 0 || again < p.again) {
+		p.again = again
+	}
+	p.delete = p.delete[:min(len(p.delete), group.Burst)]
 	return p
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/group"
 )
 
 var now = time.Unix(100_000, 0)
@@ -87,13 +88,16 @@ func TestScale(t *testing.T) {
 		"ended and too many":          {1, []string{"a Failed 1m", "b Running/Ready 1m", "c Running/Ready 2m"}, 0, "a b", 0},
 		"ended and leaving":           {1, []string{"a Failed 1m deleted"}, 1, "", 0},
 		"pod leaves":                  {1, []string{"a Scheduled/PodTerminating 1m"}, 1, "a", 0},
+		"pod of a running one leaves": {2, []string{"a Running/PodTerminating 1m", "b Running/Ready 1m"}, 1, "a", 0},
 		"ended at once":               {1, []string{"a Failed 4s"}, 0, "", 6 * time.Second},
 		"two ended at once":           {3, []string{"a Failed 4s", "b Failed 1s"}, 1, "", 6 * time.Second},
 		"ended at once, not wanted":   {0, []string{"a Failed 4s"}, 0, "a", 0},
 		"oldest of those waits":       {1, []string{"a Failed 1s", "b Failed 4s"}, 0, "a", 6 * time.Second},
 		"a clock that is ahead":       {1, []string{"a Failed -4s"}, 0, "", 14 * time.Second},
 		"a clock that was set back":   {1, []string{"a Failed -24h"}, 1, "a", 0},
-		"a crowd":                     {1000, nil, burst, "", 0},
+		"a crowd":                     {1000, nil, 8, "", 0},
+		"half a crowd on its way":     {1000, []string{"a Scheduling 1m", "b - 1m", "c Scheduled 1m", "d Running/Ready 1m", "e Pending 1m", "f Pending 2m"}, 0, "", 8 * time.Minute},
+		"a crowd that does not start": {1000, []string{"a Scheduling 11m", "b - 11m", "c Scheduling 11m", "d Scheduling 11m", "e Pending 11m", "f Pending 1m"}, 7, "", 9 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := scale(c.want, guests(t, c.have...), now)
@@ -109,8 +113,8 @@ func TestScale(t *testing.T) {
 	for i := range crowd {
 		crowd[i] = guest(t, fmt.Sprintf("g%d Running/Ready 1m", i))
 	}
-	if p := scale(0, crowd, now); len(p.delete) != burst {
-		t.Errorf("%d are deleted at once, want %d", len(p.delete), burst)
+	if p := scale(0, crowd, now); len(p.delete) != group.Burst {
+		t.Errorf("%d are deleted at once, want %d", len(p.delete), group.Burst)
 	}
 }
 

@@ -53,6 +53,9 @@ func (r *Reconciler) cloner() *datavolume.Cloner {
 	return &datavolume.Cloner{Live: r.Live, Client: r.Client}
 }
 
+// workers is how many VMs are reconciled at once.
+const workers = 4
+
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
@@ -61,8 +64,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&v1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
 		// The roll-out strategy says which VMs need a restart.
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WithOptions(kit.Options(4)).
-		Complete(r)
+		WithOptions(kit.Options(workers)).
+		Complete(kit.Patient(r, r.Clock))
 }
 
 // all are the VMs that the cache has.
@@ -127,20 +130,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now())), p.disks.lost...); err != nil {
 		return ctrl.Result{}, ignoreConflict(err)
 	}
+	// A guest that runs follows its VM, whatever the VM names for the next start.
+	sound := failed == nil || p.unchosen != nil
 	if p.action == release && stepErr == nil {
 		stepErr = r.release(ctx, vm)
 	}
 	if p.action == wait && stepErr == nil {
 		stepErr = r.follow(ctx, vm, now)
 	}
-	if p.action == wait && stepErr == nil && failed == nil {
+	if p.action == wait && stepErr == nil && sound {
 		stepErr = r.link(ctx, vm, now, p.links)
 	}
-	if p.action == wait && stepErr == nil && failed == nil {
+	if p.action == wait && stepErr == nil && sound {
 		stepErr = r.place(ctx, vm, now, cluster.Rollout())
 	}
 	if stepErr == nil {
 		stepErr = r.dropLeft(ctx, vm, now)
+	}
+	if stepErr == nil {
+		stepErr = p.unchosen
 	}
 	after, stepErr := r.patient(vm, stepErr)
 	if p.after == 0 {
@@ -164,15 +172,16 @@ const behindDelay = time.Second
 // patient turns a refusal into a later attempt, because somebody has to change something
 // first. The longer the VM has been failing, the longer the wait.
 func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, error) {
-	const soonest, latest = 5 * time.Second, 5 * time.Minute
-	if err == nil || !(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errTaken) || errors.Is(err, choice.ErrMissing) || errors.Is(err, errDisks) || errors.Is(err, errRefused) || errors.Is(err, kit.ErrPresets)) {
+	refusals := []error{errTaken, choice.ErrMissing, errDisks, errRefused, errOtherRevision, kit.ErrPresets}
+	waits := slices.ContainsFunc(refusals, func(one error) bool { return errors.Is(err, one) })
+	if err == nil || !waits && !kit.IsRefusal(err) {
 		return 0, err
 	}
 	since := time.Duration(0)
 	if c := vm.Status.Condition(v1.ConditionFailure); c != nil {
 		since = r.Clock.Since(c.LastTransitionTime.Time)
 	}
-	return min(max(since/4, soonest), latest), nil
+	return kit.Wait(since), nil
 }
 
 // ignoreConflict drops the error of a write that came second: the first write makes an event.
@@ -268,19 +277,31 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	if p.action == start && len(p.volumes.pending) > 0 {
 		p.action = wait
 	}
-	if p.action != start {
+	if p.action != start && !wantsChoice(vm, vmi) {
 		return vmi, nil, nil
 	}
 	var err error
-	if p.chosen, err = r.choose(ctx, vm); err != nil {
-		return nil, &failure{v1.ReasonFailedCreate, err.Error()}, err
+	if p.chosen, err = r.choose(ctx, vm); errors.Is(err, errBehind) {
+		return vmi, nil, err
 	}
-	if !remembered(p.chosen, &vm.Status) {
+	if err != nil {
+		failed := &failure{findReason(err, v1.ReasonFailedCreate), err.Error()}
+		if p.action != start {
+			p.unchosen, err = err, nil
+		}
+		return vmi, failed, err
+	}
+	if p.action != start || !remembered(p.chosen, &vm.Status) {
 		// The choice is written into the status before the start: a later start must not
 		// choose anew.
-		return nil, nil, nil
+		return vmi, nil, nil
 	}
-	expanded, errs := p.chosen.Expand(vm)
+	return r.begin(ctx, vm, p)
+}
+
+// begin makes the VMI of a VM whose choice is in its status.
+func (r *Reconciler) begin(ctx context.Context, vm *v1.VirtualMachine, p *plan) (*v1.VirtualMachineInstance, *failure, error) {
+	expanded, errs := expand(p.chosen, vm)
 	if len(errs) > 0 {
 		err := fmt.Errorf("%w: %w", errRefused, errs.ToAggregate())
 		return nil, &failure{v1.ReasonInvalidSpec, errs.ToAggregate().Error()}, err
@@ -292,6 +313,9 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	if err != nil {
 		return nil, nil, err
 	}
+	if lack := v1.LacksMemory(made); lack != nil {
+		return nil, &failure{v1.ReasonInvalidSpec, lack.Error()}, fmt.Errorf("%w: %w", errRefused, lack)
+	}
 	if err = r.start(ctx, vm, made); err != nil {
 		if errors.Is(err, errBehind) {
 			return nil, nil, err
@@ -302,7 +326,7 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	return made, nil, nil
 }
 
-// assemble makes the VMI of a start, of the VM with its instancetype and preference. The hash is of
+// assemble makes the VMI of a start, of the VM with its instancetype and preference. The hashes are of
 // the VM as the user wrote it: neither an instancetype nor a preset changes it.
 func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachine, paused bool) (made *v1.VirtualMachineInstance, overridden []string, err error) {
 	config, err := r.Cluster(ctx)
@@ -311,6 +335,7 @@ func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachi
 	}
 	made = expanded.Draft(paused)
 	made.Annotations[v1.TemplateHashAnnotation], made.Annotations[v1.PlacementHashAnnotation] = vm.TemplateHash(), vm.PlacementHash()
+	made.Annotations[v1.MetadataHashAnnotation] = vm.MetadataHash()
 	r.Follow.Note(templateMetadata(vm), made)
 	if overridden, err = r.Presets.Apply(ctx, made); err != nil {
 		return nil, nil, err

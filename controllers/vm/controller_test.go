@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,8 +32,8 @@ func TestReconcilerOnAPIServer(t *testing.T) {
 	s.run(t, "without CDI", map[string]func(subject){
 		"life": life, "restart": restart, "manual": manual, "rerun on failure": rerunOnFailure, "once": once, "halted": halted,
 		"back-off": backsOff, "taken": taken, "orphan": orphan, "applied twice": appliedTwice, "refused": refused, "accepted": accepted,
-		"restart required": restartRequired, "placement": placed, "placement stays": unplaced, "links": linked, "invalid": invalid, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
-		"instancetype": sized, "conflict": conflicting, "inferred": inferred, "inferred without CDI": inferredWithoutCDI, "template's metadata": followed,
+		"restart required": restartRequired, "placement": placed, "placement stays": unplaced, "links": linked, "invalid": invalid, "no memory": memoryless, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
+		"instancetype": sized, "ControllerRevision of somebody": foreignRevision, "instancetype of a stopped VM": keptWhileStopped, "conflict": conflicting, "inferred": inferred, "inferred without CDI": inferredWithoutCDI, "template's metadata": followed,
 		"preset": preset, "many presets": manyPresets, "large presets": largePresets, "preset's schema": presetSchema,
 	})
 	if c := early.awaitCondition(v1.ConditionFailure, v1.ReasonFailedDataVolumeCreate); !strings.Contains(c.Message, "CDI is not installed") {
@@ -80,7 +81,7 @@ func life(s subject) {
 	if want := map[string]string{"kubevirt.io/vm": "vm"}; !maps.Equal(vmi.Labels, want) {
 		s.t.Errorf("labels %v, want %v", vmi.Labels, want)
 	}
-	if a := vmi.Annotations; a["note"] != "this" || a[v1.VMGenerationAnnotation] != "1" || len(a) != 4 {
+	if a := vmi.Annotations; a["note"] != "this" || a[v1.VMGenerationAnnotation] != "1" || a[v1.MetadataHashAnnotation] != vm.MetadataHash() || len(a) != 5 {
 		s.t.Errorf("annotations %v", a)
 	}
 	if !vm.Status.Created || vm.Status.Ready || vm.Status.RunStrategy != v1.RunStrategyAlways || vm.Status.ObservedGeneration != 1 || vm.Status.DesiredGeneration != 1 {
@@ -261,7 +262,7 @@ func taken(s subject) {
 		s.t.Errorf("condition %+v", c)
 	}
 	s.awaitEvents("FailedCreate")
-	if vm := s.is(v1.VirtualMachineStatusCrashLoopBackOff); vm.Status.Created || vm.Status.Ready {
+	if vm := s.is(v1.VirtualMachineStatusStopped); vm.Status.Created || vm.Status.Ready {
 		s.t.Errorf("status %+v", vm.Status)
 	}
 	there := s.vmi("")
@@ -336,7 +337,6 @@ func refused(s subject) {
 		"runStrategy: Always\n  instancetype: {kind: VirtualMachineInstancetype}" + template:            "either name or inferFromVolume",
 		"runStrategy: Always\n  instancetype: {name: small, kind: VirtualMachinePreference}" + template: "spec.instancetype.kind",
 		"runStrategy: Always\n  preference: {name: small, inferFromVolume: root}" + template:            "either name or inferFromVolume",
-		"runStrategy: Always" + strings.Replace(template, "memory: {guest: 128Mi}", "", 1):              "spec.template.spec.domain.memory",
 		"runStrategy: Always\n  dataVolumeTemplates: [{metadata: {name: x}}]" + template:                "spec.dataVolumeTemplates",
 		"runStrategy: Always\n  updateVolumesStrategy: Other" + template:                                "spec.updateVolumesStrategy",
 		"runStrategy: Always\n  colour: red" + template:                                                 "spec.colour",
@@ -480,6 +480,29 @@ func invalid(s subject) {
 	s.change(vm, func() {
 		disks := vm.Spec.Template.Spec.Domain.Devices.Disks
 		vm.Spec.Template.Spec.Domain.Devices.Disks = disks[:1]
+	})
+	s.vmi("")
+	s.awaitCondition(v1.ConditionFailure, "")
+}
+
+// memoryless: a VM may lack memory as long as it does not start. Then its condition says so.
+func memoryless(s subject) {
+	if err := s.client.Create(ctx, s.object("runStrategy: Halted"+unsized)); err != nil {
+		s.t.Fatal(err)
+	}
+	s.is(v1.VirtualMachineStatusStopped)
+	vm := s.vm()
+	if c := vm.Status.Condition(v1.ConditionFailure); c != nil {
+		s.t.Errorf("condition %+v of a VM that need not start", c)
+	}
+	s.change(vm, func() { vm.Spec.RunStrategy = ptr.To(v1.RunStrategyAlways) })
+	if c := s.awaitCondition(v1.ConditionFailure, "InvalidSpec"); !strings.HasPrefix(c.Message, "spec.template.spec.domain.memory.guest: Required value: no memory requested") {
+		s.t.Errorf("condition %+v", c)
+	}
+	s.none()
+	vm = s.vm()
+	s.change(vm, func() {
+		vm.Spec.Template.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("128Mi"))}
 	})
 	s.vmi("")
 	s.awaitCondition(v1.ConditionFailure, "")

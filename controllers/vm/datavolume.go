@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,12 +29,10 @@ var errUnread = errors.New("cannot look at the DataVolumes")
 
 // disks are the DataVolumes of a VM's templates.
 type disks struct {
-	// missing are the DataVolumes to be made.
-	missing []missing
 	// taken says which objects are in the way, and failed which DataVolumes CDI could not fill.
-	taken, failed string
+	taken, failed texts
 	// waits says what the VM's start waits for, failed included.
-	waits string
+	waits texts
 	// lost are the claims to which migrations have copied disks, and that are gone.
 	lost []string
 }
@@ -65,80 +65,85 @@ func waitsForDisk(vmi *v1.VirtualMachineInstance) bool {
 		s != nil && (s.Reason == v1.ReasonPvcNotFound || s.Reason == v1.ReasonDataVolumeFailed))
 }
 
-// survey says how the VM's disks are, given their states by name. Disks that migrations have copied to other claims need no
-// DataVolume. It is pure.
-func survey(vm *v1.VirtualMachine, states map[string]datavolume.State, moved elsewhere) disks {
-	d := disks{lost: moved.lost}
-	var taken, failed []string
-	waits := moved.waits()
-	for i := range vm.Spec.DataVolumeTemplates {
-		template := &vm.Spec.DataVolumeTemplates[i]
-		name := template.ObjectMeta.Name
-		if moved.kept[name] {
-			continue
-		}
-		state := states[name]
-		kind, object := "DataVolume", state.Volume
-		if object == nil {
-			kind, object = "claim", state.Claim
-		}
-		switch {
-		case object == nil:
-			d.missing = append(d.missing, missing{template: template})
-			waits = append(waits, fmt.Sprintf("DataVolume %s is to be made", name))
-		case datavolume.Earlier(vm, object):
-			waits = append(waits, fmt.Sprintf("%s %s belongs to an earlier VirtualMachine of this name, and is deleted with that", kind, name))
-		case object.DeletionTimestamp != nil:
-			waits = append(waits, fmt.Sprintf("%s %s is being deleted, and is made again", kind, name))
-		case state.Volume == nil && datavolume.Left(object):
-			waits = append(waits, fmt.Sprintf("claim %s is deleted with its DataVolume, which is gone, and is made again", name))
-		case datavolume.Foreign(vm, object) != "":
-			taken = append(taken, fmt.Sprintf("%s %s belongs to %s: name another one in the template, or remove the template to share this one",
-				kind, name, datavolume.Foreign(vm, object)))
-		case state.Volume == nil && state.Collected():
-		case state.Volume == nil:
-			d.missing = append(d.missing, missing{template, true})
-			waits = append(waits, fmt.Sprintf("DataVolume %s is to be made", name))
-		case state.Progress.Failed:
-			failed = append(failed, state.Progress.Message)
-			waits = append(waits, state.Progress.Message)
-		case !state.Progress.Done && !state.Progress.Unbound: // the VMI says how a claim becomes bound
-			waits = append(waits, state.Progress.Message)
-		}
+// note notes how the disk of a template is, and returns the DataVolume that is to be made for it, or nil. It is pure.
+func (d *disks) note(vm *v1.VirtualMachine, template *v1.DataVolumeTemplate, state datavolume.State) *missing {
+	name := template.ObjectMeta.Name
+	kind, object := "DataVolume", state.Volume
+	if object == nil {
+		kind, object = "claim", state.Claim
 	}
-	d.taken, d.failed, d.waits = joined(taken), joined(failed), joined(waits)
-	return d
+	switch {
+	case object == nil:
+		d.waits.add("DataVolume %s is to be made", name)
+		return &missing{template: template}
+	case datavolume.Earlier(vm, object):
+		d.waits.add("%s %s belongs to an earlier VirtualMachine of this name, and is deleted with that", kind, name)
+	case object.DeletionTimestamp != nil:
+		d.waits.add("%s %s is being deleted, and is made again", kind, name)
+	case state.Volume == nil && datavolume.Left(object):
+		d.waits.add("claim %s is deleted with its DataVolume, which is gone, and is made again", name)
+	case datavolume.Foreign(vm, object) != "":
+		d.taken.add("%s %s belongs to %s: name another one in the template, or remove the template to share this one", kind, name, datavolume.Foreign(vm, object))
+	case state.Volume == nil && state.Collected():
+	case state.Volume == nil:
+		d.waits.add("DataVolume %s is to be made", name)
+		return &missing{template, true}
+	case state.Progress.Failed:
+		d.failed.add("%s", state.Progress.Message)
+		d.waits.add("%s", state.Progress.Message)
+	case !state.Progress.Done && !state.Progress.Unbound: // the VMI says how a claim becomes bound
+		d.waits.add("%s", state.Progress.Message)
+	}
+	return nil
 }
 
-// joined bounds what is said of up to MaxDataVolumeTemplates disks.
-func joined(texts []string) string {
+// texts are what is said of up to MaxDataVolumeTemplates disks.
+type texts []string
+
+func (t *texts) add(format string, args ...any) { *t = append(*t, fmt.Sprintf(format, args...)) }
+
+// String returns the texts together, within a bound.
+func (t texts) String() string {
 	const most = 4 << 10
-	text := strings.Join(texts, "; ")
+	text := strings.Join(t, "; ")
 	if len(text) <= most {
 		return text
 	}
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// look reads the states of the VM's disks, by name. It returns ErrNoCDI if a DataVolume is missing
-// and there can be none.
-func (r *Reconciler) look(ctx context.Context, vm *v1.VirtualMachine, moved elsewhere) (map[string]datavolume.State, error) {
-	states := map[string]datavolume.State{}
+// provide looks at the VM's disks, one after the other, and makes the DataVolumes that are missing. It stops at the first
+// disk for which somebody has to change something, so that no VM costs many requests in vain. Disks that migrations have copied
+// to other claims need no DataVolume.
+func (r *Reconciler) provide(ctx context.Context, vm *v1.VirtualMachine, moved elsewhere) (disks, error) {
+	d := disks{lost: moved.lost, waits: moved.waits()}
+	classOf := sync.OnceValues(func() (string, error) { return r.storageClass(ctx, vm) })
 	for i := range vm.Spec.DataVolumeTemplates {
-		name := vm.Spec.DataVolumeTemplates[i].ObjectMeta.Name
-		if moved.kept[name] {
+		template := &vm.Spec.DataVolumeTemplates[i]
+		if moved.kept[template.ObjectMeta.Name] {
 			continue
 		}
-		state, err := datavolume.Look(ctx, r.Live, client.ObjectKey{Namespace: vm.Namespace, Name: name})
-		if err != nil {
-			return nil, err
+		state, err := datavolume.Look(ctx, r.Live, client.ObjectKey{Namespace: vm.Namespace, Name: template.ObjectMeta.Name})
+		switch {
+		case apierrors.IsForbidden(err):
+			return d, err
+		case err != nil:
+			return d, fmt.Errorf("%w: %w", errUnread, err)
+		case state.NoCDI && !state.Collected():
+			return d, datavolume.ErrNoCDI
 		}
-		if state.NoCDI && !state.Collected() {
-			return nil, datavolume.ErrNoCDI
+		m := d.note(vm, template, state)
+		if len(d.taken) > 0 {
+			return d, fmt.Errorf("%w: %s", errDisks, d.taken)
 		}
-		states[name] = state
+		if m == nil {
+			continue
+		}
+		if err := r.makeDataVolume(ctx, vm, *m, classOf); err != nil {
+			return d, err
+		}
 	}
-	return states, nil
+	return d, nil
 }
 
 // fill makes the DataVolumes that are missing, and puts off the start until all are filled.
@@ -150,39 +155,26 @@ func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	}
 	if vmi != nil && len(moved.lost) > 0 {
 		p.postpone(waitsSince(vm, vmi), r.Clock.Now())
-		return &failure{v1.ReasonPvcNotFound, fmt.Sprintf("claim %s, to which a migration copied a disk, is gone: restart the VM, and the disk is made anew from its template", joined(moved.lost))}, nil
+		return &failure{v1.ReasonPvcNotFound, fmt.Sprintf("claim %s, to which a migration copied a disk, is gone: restart the VM, and the disk is made anew from its template", texts(moved.lost))}, nil
 	}
-	states, err := r.look(ctx, vm, moved)
-	switch {
-	case err != nil && !errors.Is(err, datavolume.ErrNoCDI) && !apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("%w: %w", errUnread, err)
-	case err != nil:
-		return unfilled(v1.ReasonFailedDataVolumeCreate, err)
+	d, err := r.provide(ctx, vm, moved)
+	if errors.Is(err, errUnread) {
+		return nil, err
 	}
-	d := survey(vm, states, moved)
 	if vmi == nil { // a VMI says what it waits for
 		p.disks = d
 	}
-	class, err := r.storageClass(ctx, vm, d.missing)
-	if err != nil {
-		return unfilled(v1.ReasonFailedDataVolumeCreate, err)
+	switch {
+	case errors.Is(err, datavolume.ErrUnauthorized):
+		return unfilled(v1.ReasonUnauthorizedDataVolumeCreate, err)
+	case err != nil:
+		return unfilled(findReason(err, v1.ReasonFailedDataVolumeCreate), err)
 	}
-	for _, m := range d.missing {
-		// The first error ends the round, so that no VM costs many requests in vain.
-		if err := r.makeDataVolume(ctx, vm, m, class); errors.Is(err, datavolume.ErrUnauthorized) {
-			return unfilled(v1.ReasonUnauthorizedDataVolumeCreate, err)
-		} else if err != nil {
-			return unfilled(v1.ReasonFailedDataVolumeCreate, err)
-		}
-	}
-	if d.taken != "" {
-		return unfilled(v1.ReasonFailedDataVolumeCreate, fmt.Errorf("%w: %s", errDisks, d.taken))
-	}
-	if d.waits != "" || vmi != nil {
+	if len(d.waits) > 0 || vmi != nil {
 		p.postpone(waitsSince(vm, vmi), r.Clock.Now())
 	}
-	if d.failed != "" {
-		return &failure{v1.ReasonDataVolumeFailed, d.failed}, nil
+	if len(d.failed) > 0 {
+		return &failure{v1.ReasonDataVolumeFailed, d.failed.String()}, nil
 	}
 	return nil, nil
 }
@@ -224,15 +216,24 @@ func (p *plan) postpone(since *metav1.Time, now time.Time) {
 	}
 }
 
-// storageClass is the storage class that the VM's preference has for the DataVolumes to be made, or
-// empty.
-func (r *Reconciler) storageClass(ctx context.Context, vm *v1.VirtualMachine, made []missing) (string, error) {
-	if len(made) == 0 || vm.Spec.Preference == nil {
+// storageClass returns the storage class that the VM's preference has for the DataVolumes to be made, or "". The preference may be inferred
+// along a template, which nobody has checked: in other namespaces storageClass reads only what the VM's account may clone.
+func (r *Reconciler) storageClass(ctx context.Context, vm *v1.VirtualMachine) (string, error) {
+	if vm.Spec.Preference == nil {
 		return "", nil
 	}
 	without := *vm
 	without.Spec.Instancetype = nil
 	chosen, err := choice.Find(ctx, func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
+		if key.Namespace != "" && key.Namespace != vm.Namespace {
+			err := r.cloner().MayKnow(ctx, vm, into.GetObjectKind().GroupVersionKind().Kind, key)
+			if errors.Is(err, datavolume.ErrUnauthorized) {
+				return apierrors.NewNotFound(schema.GroupResource{}, key.Name) // as if it did not exist
+			}
+			if err != nil {
+				return err
+			}
+		}
 		return r.Live.Get(ctx, key, into)
 	}, &without)
 	if err != nil {
@@ -241,13 +242,18 @@ func (r *Reconciler) storageClass(ctx context.Context, vm *v1.VirtualMachine, ma
 	return chosen.StorageClass(), nil
 }
 
-// makeDataVolume makes the DataVolume of a template.
-func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, m missing, class string) error {
+// makeDataVolume makes the DataVolume of a template. It asks first whether the VM's account may clone the source, and for the storage class, by classOf,
+// after that.
+func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, m missing, classOf func() (string, error)) error {
 	name := m.template.ObjectMeta.Name
 	source, err := r.cloner().Source(ctx, vm, m.template)
 	if errors.Is(err, datavolume.ErrUnauthorized) || errors.Is(err, datavolume.ErrUnresolved) {
 		return fmt.Errorf("%w: DataVolume %s: %w", errDisks, name, err)
 	}
+	if err != nil {
+		return err
+	}
+	class, err := classOf()
 	if err != nil {
 		return err
 	}

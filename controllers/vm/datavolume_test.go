@@ -97,28 +97,79 @@ func TestWhichDataVolumesAreToBeMade(t *testing.T) {
 		"a claim of another's volume": {a: claim(controlled("cdi.kubevirt.io/v1beta1", "DataVolume", "b", "b")), taken: "claim a belongs to DataVolume b"},
 	} {
 		// The other template's disk is filled, and says nothing.
-		d := survey(vm, map[string]datavolume.State{"a": c.a, "b": state("Succeeded")}, elsewhere{})
-		var missing []string
-		for _, m := range d.missing {
-			text := m.template.ObjectMeta.Name
-			if m.claimed {
-				text += ", claimed"
-			}
-			missing = append(missing, text)
-		}
-		if strings.Join(missing, " ") != c.missing || d.failed != c.failed || d.waits != c.waits || !strings.HasPrefix(d.taken, c.taken) || (d.taken == "") != (c.taken == "") {
-			t.Errorf("%s: %+v, want %+v", name, d, c)
+		d, missing := noted(vm, c.a, state("Succeeded"))
+		taken := d.taken.String()
+		if missing != c.missing || d.failed.String() != c.failed || d.waits.String() != c.waits || !strings.HasPrefix(taken, c.taken) || (taken == "") != (c.taken == "") {
+			t.Errorf("%s: %+v, missing %s, want %+v", name, d, missing, c)
 		}
 	}
-	both := survey(vm, map[string]datavolume.State{"a": state("ImportInProgress"), "b": state("Failed")}, elsewhere{})
-	if both.failed != "DataVolume a failed" || both.waits != "DataVolume a is ImportInProgress; DataVolume a failed" {
+	both, _ := noted(vm, state("ImportInProgress"), state("Failed"))
+	if both.failed.String() != "DataVolume a failed" || both.waits.String() != "DataVolume a is ImportInProgress; DataVolume a failed" {
 		t.Errorf("side by side: %+v", both)
+	}
+}
+
+// noted is what is known of a VM's disks in these states, and which DataVolumes are to be made.
+func noted(vm *v1.VirtualMachine, states ...datavolume.State) (d disks, made string) {
+	for i, state := range states {
+		if m := d.note(vm, &vm.Spec.DataVolumeTemplates[i], state); m != nil {
+			made += m.template.ObjectMeta.Name
+			if m.claimed {
+				made += ", claimed"
+			}
+		}
+	}
+	return d, made
+}
+
+// withManyDisks is a VM with as many DataVolumeTemplates as can be, all of a source. The first is "disk".
+func withManyDisks(source string) *v1.VirtualMachine {
+	vm := withDisk()
+	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(source)
+	spec := &vm.Spec.Template.Spec
+	for i := range v1.MaxDataVolumeTemplates - 1 {
+		more, name := *vm.Spec.DataVolumeTemplates[0].DeepCopy(), fmt.Sprintf("more-%d", i)
+		more.ObjectMeta.Name = name
+		vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, more)
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, DataVolume: &v1.DataVolumeSource{Name: name}})
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{Name: name})
+	}
+	return vm
+}
+
+// TestRefusedDiskCostsFewRequests: a VM with many disks, of which the first cannot be made or is taken, costs no request for
+// the others.
+func TestRefusedDiskCostsFewRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		source string
+		there  []client.Object
+	}{
+		"refused":            {source: `{"storage":{},"source":{"blank":{}}}`},
+		"without DataSource": {source: `{"storage":{},"sourceRef":{"kind":"DataSource","name":"none"}}`},
+		"taken": {source: `{"storage":{},"source":{"blank":{}}}`, there: []client.Object{&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "other", UID: "other", Controller: ptr.To(true)}}}}}},
+	} {
+		vm, asked := withManyDisks(c.source), 0
+		f := newFaulty(t, interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			asked++
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "datavolumes"}, o.GetName(), errors.New("exceeded quota"))
+		}}, append(c.there, vm)...)
+		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			asked++
+			return w.Get(ctx, key, o, opts...)
+		}})
+		if after, err := f.step(); err != nil || after < 5*time.Second {
+			t.Errorf("%s: looked at again after %s (%v)", name, after, err)
+		}
+		if failed := f.vm().Status.Condition(v1.ConditionFailure); failed == nil || asked > 8 {
+			t.Errorf("%s: %d requests, condition %+v", name, asked, failed)
+		}
 	}
 }
 
 // TestMessageOfManyDisksIsBounded: what is said of many disks is bounded.
 func TestMessageOfManyDisksIsBounded(t *testing.T) {
-	if got := joined(slices.Repeat([]string{strings.Repeat("ä", 1000)}, 32)); len(got) > 4<<10+len("…") || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+	if got := texts(slices.Repeat([]string{strings.Repeat("ä", 1000)}, 32)).String(); len(got) > 4<<10+len("…") || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes: %.40s", len(got), got)
 	}
 }
@@ -305,7 +356,7 @@ func TestPreferredStorageClass(t *testing.T) {
 	preference.Spec.Volumes = &v1beta1.VolumePreferences{PreferredStorageClassName: "nvme"}
 	f := newFaulty(t, interceptor.Funcs{}, vm)
 	f.step()
-	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || c.Reason != v1.ReasonFailedDataVolumeCreate || !strings.Contains(c.Message, "fast") {
+	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || c.Reason != v1.ReasonFailedFindPreference || !strings.Contains(c.Message, "fast") {
 		t.Errorf("condition %+v", c)
 	}
 	if err := f.store.Create(t.Context(), preference); err != nil {
@@ -506,13 +557,13 @@ func takenDisk(s subject) {
 	s.withDisks("runStrategy: Always", "source: {blank: {}}")
 	s.awaitCondition(v1.ConditionFailure, v1.ReasonFailedDataVolumeCreate)
 	s.says(v1.ConditionFailure, "DataVolume disk belongs to VirtualMachine other")
-	s.becomes("blank", "Succeeded", "")
 	s.becomes("disk", "Succeeded", "")
 	s.none()
 	if err := s.client.Patch(ctx, volume, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
 		s.t.Fatal(err)
 	}
 	s.look()
+	s.becomes("blank", "Succeeded", "") // it is made now: the first disk that is in the way ends the look
 	s.vmi("")
 	if o := metav1.GetControllerOf(s.volume("disk")); o != nil {
 		s.t.Errorf("it got an owner: %+v", o)

@@ -3,7 +3,9 @@ package vm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
@@ -25,7 +28,42 @@ func remembered(c *choice.Choice, status *v1.VirtualMachineStatus) bool {
 	return equality.Semantic.DeepEqual(instancetype, status.InstancetypeRef) && equality.Semantic.DeepEqual(preference, status.PreferenceRef)
 }
 
-// choose finds the instancetype and the preference for a start. At the first start it copies
+// wantsChoice reports whether a VM that does not start now gets what it names into its status: as in KubeVirt, as soon as the VM names it.
+// What is changed or deleted later, before the first start too, has no effect then.
+func wantsChoice(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
+	switch {
+	case choice.Settled(vm):
+		return false
+	case !choice.Infers(vm):
+		return true
+	}
+	// A volume may name nothing, and then nothing is remembered. So it is looked at for a VM without a guest only, and once
+	// virt-controller has made the disk.
+	return vmi == nil && (len(vm.Spec.DataVolumeTemplates) == 0 || vm.Annotations[v1.ImmediateDataVolumeCreationAnnotation] != "false")
+}
+
+// findReason returns KubeVirt's reason for an instancetype or a preference that is not found, and otherwise of another failure.
+func findReason(err error, otherwise string) string {
+	var find *choice.FindError
+	switch {
+	case !errors.As(err, &find):
+		return otherwise
+	case find.Preference:
+		return v1.ReasonFailedFindPreference
+	}
+	return v1.ReasonFailedFindInstancetype
+}
+
+// expand returns the VM that a guest is started of, or what is wrong with it.
+func expand(chosen *choice.Choice, vm *v1.VirtualMachine) (*v1.VirtualMachine, field.ErrorList) {
+	expanded, errs := chosen.Expand(vm)
+	if len(errs) == 0 {
+		errs = chosen.Check(expanded)
+	}
+	return expanded, errs
+}
+
+// choose finds the instancetype and the preference of a VM. The first time it copies
 // them into ControllerRevisions of the VM, so that the VM's machine does not change when
 // somebody changes an instancetype.
 func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice.Choice, error) {
@@ -80,10 +118,65 @@ func (r *Reconciler) recordRevision(ctx context.Context, vm *v1.VirtualMachine, 
 		Data:     runtime.RawExtension{Raw: data},
 		Revision: object.GetGeneration(),
 	}
-	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
+	err = r.Client.Create(ctx, revision)
+	if apierrors.IsAlreadyExists(err) {
+		err = r.isRecorded(ctx, vm, revision)
+	}
+	if err != nil {
 		return "", fmt.Errorf("keep %s %q in a ControllerRevision: %w", objectKind, object.GetName(), err)
 	}
 	return revision.Name, nil
+}
+
+// errOtherRevision means that a ControllerRevision with the name of the VM's is not what the VM would have made.
+var errOtherRevision = errors.New("found existing ControllerRevision with unexpected data")
+
+// isRecorded returns nil if the ControllerRevision that is there is the VM's, with the same spec in it.
+func (r *Reconciler) isRecorded(ctx context.Context, vm *v1.VirtualMachine, want *appsv1.ControllerRevision) error {
+	there := &appsv1.ControllerRevision{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(want), there)
+	if apierrors.IsNotFound(err) { // somebody has deleted it just now
+		return errBehind
+	}
+	if err != nil {
+		return err
+	}
+	if !metav1.IsControlledBy(there, vm) || !sameSpec(there, want) {
+		return fmt.Errorf("%w: ask somebody who may delete ControllerRevisions, such as an administrator, to delete %q",
+			errOtherRevision, want.Name)
+	}
+	return nil
+}
+
+// sameSpec reports whether a ControllerRevision has the spec of the one that is wanted, whatever way it is written.
+func sameSpec(there, want *appsv1.ControllerRevision) bool {
+	has, err := specIn(there)
+	if err != nil || has == nil {
+		return false
+	}
+	wanted, err := specIn(want)
+	if err != nil || reflect.TypeOf(has) != reflect.TypeOf(wanted) {
+		return false
+	}
+	return equality.Semantic.DeepEqual(has, wanted)
+}
+
+// specIn returns the spec of the instancetype or the preference in a ControllerRevision, or nil if there is none.
+func specIn(revision *appsv1.ControllerRevision) (any, error) {
+	var object struct {
+		metav1.TypeMeta
+		Spec json.RawMessage `json:"spec"`
+	}
+	err := json.Unmarshal(revision.Data.Raw, &object)
+	if err == nil && object.APIVersion == v1beta1.GroupVersion.String() && len(object.Spec) > 0 {
+		var spec any = &v1beta1.VirtualMachineInstancetypeSpec{}
+		if strings.HasSuffix(object.Kind, "Preference") {
+			spec = &v1beta1.VirtualMachinePreferenceSpec{}
+		}
+		err = json.Unmarshal(object.Spec, spec)
+		return spec, err
+	}
+	return nil, err
 }
 
 // revisionName is a name in KubeVirt's form, cut to the length of a valid name. The UIDs in it

@@ -1,16 +1,22 @@
 package vm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -35,11 +41,15 @@ func sized(s subject) {
 	if err := s.client.Create(ctx, s.object(named+unsized)); err != nil {
 		s.t.Fatal(err)
 	}
-	if c := s.awaitCondition(v1.ConditionFailure, "FailedCreate"); !strings.Contains(c.Message, `VirtualMachineInstancetype "small" not found`) {
+	if c := s.awaitCondition(v1.ConditionFailure, "FailedFindInstancetype"); c.Message != `virtualmachineinstancetypes.instancetype.kubevirt.io "small" not found` {
 		s.t.Errorf("condition %+v", c)
 	}
 	s.none()
 	it := s.instancetype("small", 2)
+	s.poke()
+	if c := s.awaitCondition(v1.ConditionFailure, "FailedFindPreference"); c.Message != `virtualmachineclusterpreferences.instancetype.kubevirt.io "cores" not found` {
+		s.t.Errorf("condition %+v", c)
+	}
 	preference := &v1beta1.VirtualMachineClusterPreference{ObjectMeta: metav1.ObjectMeta{Name: "cores"},
 		Spec: v1beta1.VirtualMachinePreferenceSpec{CPU: &v1beta1.CPUPreferences{PreferredCPUTopology: "preferCores"}}}
 	if err := s.client.Create(ctx, preference); err != nil {
@@ -109,6 +119,149 @@ func sized(s subject) {
 	}
 }
 
+// foreignRevision: a ControllerRevision with the name of the VM's and another spec in it is not taken for the VM's.
+func foreignRevision(s subject) {
+	// The VM names no instancetype before the other one's ControllerRevision is there.
+	if err := s.client.Create(ctx, s.object("runStrategy: Halted"+unsized)); err != nil {
+		s.t.Fatal(err)
+	}
+	it, vm := s.instancetype("small", 2), s.vm()
+	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: revisionName(vm, it), Namespace: s.namespace,
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}}}
+	revision.Data.Raw = []byte(`{"apiVersion":"instancetype.kubevirt.io/v1beta1","kind":"VirtualMachineInstancetype","spec":{"cpu":{"guest":64}}}`)
+	if err := s.client.Create(ctx, revision); err != nil {
+		s.t.Fatal(err)
+	}
+	s.change(vm, func() {
+		vm.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "small", Kind: "virtualmachineinstancetype"}
+		vm.Spec.RunStrategy = ptr.To(v1.RunStrategyAlways)
+	})
+	if c := s.awaitCondition(v1.ConditionFailure, v1.ReasonFailedCreate); !strings.Contains(c.Message, "found existing ControllerRevision with unexpected data") {
+		s.t.Errorf("condition %+v", c)
+	}
+	s.none()
+	if err := s.client.Delete(ctx, revision); err != nil {
+		s.t.Fatal(err)
+	}
+	s.poke()
+	if vmi := s.vmi(""); vmi.Spec.Domain.CPU.Sockets != 2 {
+		s.t.Errorf("domain %+v", vmi.Spec.Domain.CPU)
+	}
+}
+
+// TestRevisionWithTheSameSpecIsTaken: whatever way the spec is written. Another spec is not taken.
+func TestRevisionWithTheSameSpecIsTaken(t *testing.T) {
+	const (
+		instancetype = `{"apiVersion":"instancetype.kubevirt.io/v1beta1","kind":"VirtualMachineInstancetype","spec":%s}`
+		preference   = `{"apiVersion":"instancetype.kubevirt.io/v1beta1","kind":"VirtualMachinePreference","spec":%s}`
+		wanted       = `{"cpu":{"guest":2,"model":"host-model"},"memory":{"guest":"1Gi"}}`
+	)
+	for name, c := range map[string]struct {
+		kind, there, want string
+		same              bool
+	}{
+		"the same":                    {instancetype, wanted, wanted, true},
+		"another way of writing it":   {instancetype, `{"memory":{"guest":"1024Mi"},"cpu":{"model":"host-model","guest":2}}`, wanted, true},
+		"without a field":             {instancetype, `{"cpu":{"guest":2},"memory":{"guest":"1Gi"}}`, wanted, false},
+		"with an empty field":         {instancetype, `{"cpu":{"guest":2,"model":"host-model","maxSockets":0},"memory":{"guest":"1Gi"},"gpus":[]}`, wanted, true},
+		"with an unknown field":       {instancetype, `{"cpu":{"guest":2,"model":"host-model","unknown":1},"memory":{"guest":"1Gi"}}`, wanted, true},
+		"another size":                {instancetype, `{"cpu":{"guest":64},"memory":{"guest":"1Gi"}}`, wanted, false},
+		"with a field more":           {instancetype, wanted, `{"cpu":{"guest":2},"memory":{"guest":"1Gi"}}`, false},
+		"nothing":                     {instancetype, `{}`, wanted, false},
+		"no object":                   {instancetype, `7`, wanted, false},
+		"null":                        {instancetype, `null`, wanted, false},
+		"a preference":                {preference, `{"cpu":{"preferredCPUTopology":"cores"}}`, `{"cpu":{"preferredCPUTopology":"cores"}}`, true},
+		"an empty preference":         {preference, `{}`, `{}`, true},
+		"another preference":          {preference, `{"cpu":{"preferredCPUTopology":"cores"}}`, `{"cpu":{"preferredCPUTopology":"sockets"}}`, false},
+		"a preference, of an earlier": {preference, `{}`, `{"cpu":{"preferredCPUTopology":"sockets"}}`, false},
+	} {
+		there, want := &appsv1.ControllerRevision{}, &appsv1.ControllerRevision{}
+		there.Data.Raw, want.Data.Raw = []byte(fmt.Sprintf(c.kind, c.there)), []byte(fmt.Sprintf(c.kind, c.want))
+		if got := sameSpec(there, want); got != c.same {
+			t.Errorf("%s: the same is %v", name, got)
+		}
+	}
+	there, want := &appsv1.ControllerRevision{}, &appsv1.ControllerRevision{}
+	there.Data.Raw, want.Data.Raw = []byte(fmt.Sprintf(preference, `{}`)), []byte(fmt.Sprintf(instancetype, `{}`))
+	if sameSpec(there, want) {
+		t.Error("a preference is taken for an instancetype")
+	}
+}
+
+// TestRevisionThatGoesMeanwhileIsMadeAnew: without a word about a failure, of a VM that starts and of one that does
+// not.
+func TestRevisionThatGoesMeanwhileIsMadeAnew(t *testing.T) {
+	for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyHalted} {
+		vm := valid(strategy)
+		vm.Spec.Template.Spec.Domain.Memory = nil
+		vm.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "small", Kind: "VirtualMachineInstancetype"}
+		it := &v1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: "ns", UID: "uid-of-small"},
+			Spec: v1beta1.VirtualMachineInstancetypeSpec{CPU: v1beta1.CPUInstancetype{Guest: 2}, Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse("64Mi")}}}
+		there := true
+		f := newFaulty(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, ok := o.(*appsv1.ControllerRevision); ok && there {
+				there = false
+				return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "controllerrevisions"}, o.GetName())
+			}
+			return w.Create(ctx, o, opts...)
+		}}, vm, it)
+		if after, err := f.step(); err != nil || after != behindDelay || f.vm().Status.Condition(v1.ConditionFailure) != nil {
+			t.Errorf("%s: after %s (%v), condition %+v", strategy, after, err, f.vm().Status.Condition(v1.ConditionFailure))
+		}
+		if _, err := f.step(); err != nil || f.vm().Status.InstancetypeRef == nil {
+			t.Errorf("%s: then %v, status %+v", strategy, err, f.vm().Status)
+		}
+	}
+}
+
+// keptWhileStopped: what a stopped VM names is kept as soon as the VM is there. What is changed or deleted before the first start has no
+// effect.
+func keptWhileStopped(s subject) {
+	it := s.instancetype("small", 2)
+	if err := s.client.Create(ctx, s.object("runStrategy: Halted\n  instancetype: {name: small, kind: virtualmachineinstancetypes}"+unsized)); err != nil {
+		s.t.Fatal(err)
+	}
+	kept := func(name string) (ref *v1.InstancetypeStatusRef) {
+		s.t.Helper()
+		until(s.t, func() error {
+			vm := s.vm()
+			ref = vm.Status.InstancetypeRef
+			if ref == nil || ref.Name != name || ref.Kind != "VirtualMachineInstancetype" || ref.ControllerRevisionRef == nil || vm.Status.PrintableStatus != v1.VirtualMachineStatusStopped {
+				return fmt.Errorf("status %+v", vm.Status)
+			}
+			return nil
+		})
+		return ref
+	}
+	small := kept("small")
+	if err := s.client.Delete(ctx, it); err != nil {
+		s.t.Fatal(err)
+	}
+	// Another one is kept at once, too.
+	large := s.instancetype("large", 8)
+	vm := s.vm()
+	s.change(vm, func() { vm.Spec.Instancetype.Name = "large" })
+	kept("large")
+	if err := s.client.Delete(ctx, large); err != nil {
+		s.t.Fatal(err)
+	}
+	vm = s.vm()
+	s.change(vm, func() {
+		vm.Spec.Instancetype.Name, vm.Spec.Instancetype.RevisionName = "small", small.ControllerRevisionRef.Name
+		vm.Spec.RunStrategy = ptr.To(v1.RunStrategyAlways)
+	})
+	if cpu := s.vmi("").Spec.Domain.CPU; cpu.Sockets != 2 {
+		s.t.Errorf("CPU %+v, want 2 sockets", cpu)
+	}
+	// A running VM that names one that is not there says so, and its guest runs on.
+	vm = s.vm()
+	s.change(vm, func() { vm.Spec.Instancetype.Name, vm.Spec.Instancetype.RevisionName = "none", "" })
+	s.awaitCondition(v1.ConditionFailure, "FailedFindInstancetype")
+	if vmi := s.vmi(""); vmi.DeletionTimestamp != nil {
+		s.t.Error("the guest is stopped")
+	}
+}
+
 // conflicting: what both set is said with its path, and nothing is started.
 func conflicting(s subject) {
 	s.instancetype("small", 1)
@@ -140,7 +293,7 @@ func (s subject) infers(source, missing string) {
 		"  preference: {inferFromVolume: root, inferFromVolumeFailurePolicy: Ignore}"+onClaim)); err != nil {
 		s.t.Fatal(err)
 	}
-	if c := s.awaitCondition(v1.ConditionFailure, "FailedCreate"); !strings.Contains(c.Message, missing) {
+	if c := s.awaitCondition(v1.ConditionFailure, "FailedFindInstancetype"); !strings.Contains(c.Message, missing) {
 		s.t.Errorf("condition %+v", c)
 	}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "root", Namespace: s.namespace,

@@ -78,7 +78,7 @@ func (r *Reconciler) place(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 	if err != nil {
 		return err
 	}
-	expanded, errs := chosen.Expand(vm)
+	expanded, errs := expand(chosen, vm)
 	if len(errs) > 0 {
 		return fmt.Errorf("%w: %w", errRefused, errs.ToAggregate())
 	}

@@ -40,6 +40,8 @@ type plan struct {
 	startFailure *v1.VirtualMachineStartFailure
 	// chosen is the instancetype and the preference of a start, once carryOut knows them.
 	chosen *choice.Choice
+	// unchosen is why there is no choice for a VM that does not start now, once carryOut knows it.
+	unchosen error
 	// disks are the DataVolumes of a VM without a VMI, once carryOut knows them.
 	disks disks
 	// moved is what is known of claims whose disks are on other claims, once carryOut is done.

@@ -46,9 +46,10 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	return status
 }
 
-// carriedOut is the generation of the VM's spec from which the present guest was made.
+// carriedOut is the generation of the VM's spec from which the present guest was made. A change of the template's labels and annotations needs no
+// restart, and is carried out by the next, as in KubeVirt.
 func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) int64 {
-	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.IsPlaced(vmi) && len(p.volumes.pending) == 0 && p.staged == "" && len(p.links) == 0) {
+	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.HasMetadata(vmi) && vm.IsPlaced(vmi) && len(p.volumes.pending) == 0 && p.staged == "" && len(p.links) == 0) {
 		if made, err := strconv.ParseInt(vmi.Annotations[v1.VMGenerationAnnotation], 10, 64); err == nil {
 			return made
 		}
@@ -76,8 +77,8 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, f
 	}
 	if vmi != nil {
 		list = append(list, copied(vmi.Status.Conditions)...)
-	} else if p.disks.waits != "" {
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady, Message: p.disks.waits})
+	} else if len(p.disks.waits) > 0 {
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady, Message: p.disks.waits.String()})
 	}
 	if failed == nil {
 		failed = notStarted(vm, vmi, p.startFailure)
@@ -148,18 +149,18 @@ func bounded(message string) string {
 	return message
 }
 
-// printable is the VM's state in KubeVirt's words: the first that applies. A VM that is to start and cannot, for its instancetype is missing or its VMI's name is
-// taken, is tried again after a while, as one whose guest fails is.
+// printable is the VM's state in KubeVirt's words: the first that applies. A VM whose VMI cannot be made, as without
+// its instancetype, is Stopped: its condition Failure says why.
 func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure) v1.VirtualMachinePrintableStatus {
 	ended := vmi == nil || vmi.IsFinal()
 	switch {
 	case vm.DeletionTimestamp != nil:
 		return v1.VirtualMachineStatusTerminating
-	case vmi == nil && (p.disks.failed != "" || failed.ofDataVolume()):
+	case vmi == nil && (len(p.disks.failed) > 0 || failed.ofDataVolume()):
 		return v1.VirtualMachineStatusDataVolumeError
-	case vmi == nil && p.disks.waits != "":
+	case vmi == nil && len(p.disks.waits) > 0:
 		return v1.VirtualMachineStatusProvisioning
-	case ended && p.startFailure != nil, vmi == nil && failed != nil && p.action == start:
+	case ended && p.startFailure != nil:
 		return v1.VirtualMachineStatusCrashLoopBackOff
 	case ended:
 		return v1.VirtualMachineStatusStopped

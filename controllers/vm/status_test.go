@@ -75,7 +75,7 @@ func TestPrintableStatusInKubeVirtsOrder(t *testing.T) {
 		{"Unknown", always, run("Migrating"), plan{}, nil},
 		{want: "WaitingForVolumeBinding", vm: always, vmi: saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, v1.ReasonMountFailed))},
 		{want: "ErrorUnschedulable", vm: always, vmi: saying(run(v1.Pending), isFalseFor(v1.ConditionSynchronized, v1.ReasonFailedCreate))},
-		{want: "CrashLoopBackOff", vm: always, p: plan{action: start}, why: &failure{reason: v1.ReasonFailedCreate}},
+		{want: "Stopped", vm: always, p: plan{action: start}, why: &failure{reason: v1.ReasonFailedCreate}},
 		{want: "Stopped", vm: machine(v1.RunStrategyHalted), why: &failure{reason: v1.ReasonInvalidSpec}},
 		{want: "DataVolumeError", vm: always, p: plan{action: start}, why: &failure{reason: v1.ReasonFailedDataVolumeCreate}},
 		{want: "DataVolumeError", vm: machine(v1.RunStrategyHalted), why: &failure{reason: v1.ReasonUnauthorizedDataVolumeCreate}},
@@ -123,6 +123,11 @@ func TestConditionsOfAVM(t *testing.T) {
 	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/DisksNotLiveMigratable", "RestartRequired=True/TemplateChanged")
 	if s := vm.Status; !s.Ready || !s.Created || s.ObservedGeneration != 2 || s.DesiredGeneration != 3 || s.Condition(v1.ConditionPaused).LastTransitionTime != metav1.Unix(10, 0) {
 		t.Errorf("status %+v", s)
+	}
+	vmi.Annotations = map[string]string{v1.TemplateHashAnnotation: vm.TemplateHash(), v1.MetadataHashAnnotation: "another", v1.VMGenerationAnnotation: "2"}
+	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/DisksNotLiveMigratable")
+	if s := vm.Status; s.ObservedGeneration != 2 || s.DesiredGeneration != 3 {
+		t.Errorf("after a change of the template's labels alone: status %+v", s)
 	}
 	step(deleting(vmi), nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/DisksNotLiveMigratable")
 	step(nil, nil, later, "Ready=False/VMINotExists")

@@ -64,7 +64,7 @@ func (r *Reconciler) findVolumeUpdate(ctx context.Context, vm *v1.VirtualMachine
 		m.DestinationPVCInfo = v1.InfoOfClaim(claim)
 	}
 	if len(unready) > 0 {
-		u.unready, u.after = joined(unready), datavolume.Pause(r.waitedForClaims(vm))
+		u.unready, u.after = texts(unready).String(), datavolume.Pause(r.waitedForClaims(vm))
 	}
 	return u
 }
