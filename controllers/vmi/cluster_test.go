@@ -135,6 +135,8 @@ func TestResourcesByClusterConfiguration(t *testing.T) {
 		"memory is set":        {`{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4},"resources":{"requests":{"memory":"800Mi"}}}}`, `{"developerConfiguration":{"memoryOvercommit":200}}`, "400m", "894Mi"},
 		"overhead":             {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"2.5"}`, "400m", "1259Mi"},
 		"overhead is no less":  {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"0.5"}`, "400m", "1118Mi"},
+		"the largest guest":    {`{"domain":{"memory":{"guest":"4Ei"}}}`, `{"additionalGuestMemoryOverheadRatio":"1000","developerConfiguration":{"memoryOvercommit":1}}`, "100m", "6Ei"},
+		"a guest of 1 EiB":     {`{"domain":{"memory":{"guest":"1Ei"}}}`, `{}`, "100m", "1101659111507Mi"},
 		"overhead is no ratio": {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"NaN"}`, "400m", "1118Mi"},
 	} {
 		requests := rendered(t, c.spec, c.config).Spec.Containers[0].Resources.Requests

@@ -3,13 +3,11 @@ package vmi
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -38,10 +36,9 @@ func ConsumerName(vmi *v1.VirtualMachineInstance) string {
 func Consumer(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	pod := Pod(vmi, config)
 	pod.Name = ConsumerName(vmi)
-	pod.Labels = maps.Clone(vmi.Labels) // affinities and spread constraints count pods by labels
-	metav1.SetMetaDataLabel(&pod.ObjectMeta, v1.AppLabel, consumerLabel)
-	delete(pod.Labels, v1.CreatedByLabel)
-	delete(pod.Labels, v1.VirtualMachineInstanceIDLabel)
+	pod.Labels = vmi.PodLabels() // affinities and spread constraints count pods by labels
+	pod.Labels[v1.AppLabel] = consumerLabel
+	delete(pod.Annotations, v1.EvictOnlyAnnotation)
 	var volumes []corev1.Volume
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil {

@@ -60,7 +60,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		// A VM's VMI has the VM's name.
 		Watches(&v1.VirtualMachine{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(updatesVolumes())).
 		WithOptions(kit.Options(8)).
-		Complete(r)
+		Complete(kit.Patient(r, r.Clock))
 }
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch;update;patch
@@ -108,7 +108,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 	case vmi.IsFinal():
 		r.ends.forget(vmi.UID)
-		return ctrl.Result{}, nil
+		after, err := r.label(ctx, vmi)
+		return ctrl.Result{RequeueAfter: after}, ignoreConflict(err)
 	case r.between(vmi, pod, companions):
 		return ctrl.Result{RequeueAfter: betweenDelay}, nil
 	case pod != nil && rejected(pod) && !launched(&vmi.Status):
@@ -175,6 +176,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if pod != nil && stepErr == nil {
 		stepErr = r.follow(ctx, vmi, pod)
+	}
+	if stepErr == nil && vmi.DeletionTimestamp == nil && vmi.ResourceVersion == before.ResourceVersion { // the event of another write brings us back
+		var labelled time.Duration
+		labelled, stepErr = r.label(ctx, vmi)
+		after = sooner(after, labelled)
 	}
 	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil && !r.holdUp(vmi, companions) {
 		after, stepErr = r.letGo(ctx, vmi)

@@ -54,7 +54,7 @@ func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	return err == nil, err
 }
 
-// fillings is the progress of the DataVolumes that own the VMI's claims.
+// fillings is the progress of the DataVolumes that own the VMI's claims, up to the first that has failed: the others are not asked about then.
 func (r *Reconciler) fillings(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]datavolume.Progress, error) {
 	var all []datavolume.Progress
 	seen := map[string]bool{}
@@ -76,7 +76,10 @@ func (r *Reconciler) fillings(ctx context.Context, vmi *v1.VirtualMachineInstanc
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, datavolume.Of(owner.Name, volume))
+		p := datavolume.Of(owner.Name, volume)
+		if all = append(all, p); p.Failed {
+			break
+		}
 	}
 	return all, nil
 }

@@ -13,13 +13,8 @@ import (
 const (
 	networksAnnotation       = "k8s.v1.cni.cncf.io/networks"
 	networkStatusAnnotation  = "k8s.v1.cni.cncf.io/network-status"
-	networksStatusAnnotation = "k8s.v1.cni.cncf.io/networks-status"
 	defaultNetworkAnnotation = "v1.multus-cni.io/default-network"
 )
-
-// multusAnnotations are not copied from a VMI to its pod. An interface that the VMI's spec does
-// not have could take the name of one that it has.
-var multusAnnotations = []string{networksAnnotation, networkStatusAnnotation, networksStatusAnnotation, defaultNetworkAnnotation}
 
 // attachment is an element of the annotation of networks.
 type attachment struct {

@@ -7,7 +7,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -178,25 +177,21 @@ func keepApart(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 }
 
 func podLabels(vmi *v1.VirtualMachineInstance) map[string]string {
-	labels := map[string]string{}
-	maps.Copy(labels, vmi.Labels)
+	labels := vmi.PodLabels()
 	labels[v1.AppLabel] = "virt-launcher"
 	labels[v1.CreatedByLabel] = string(vmi.UID)
 	labels[v1.VirtualMachineInstanceIDLabel] = v1.LabelOfName(vmi.Name)
+	labels[v1.VirtualMachineNameLabel] = vmi.GuestHostname()
 	return labels
 }
 
 func podAnnotations(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]string {
 	annotations := map[string]string{}
-	for key, value := range vmi.Annotations {
-		// kubectl's own annotations describe the VMI, not the pod.
-		// Multus obeys its annotations: only spec.networks may write them.
-		if !strings.HasPrefix(key, "kubectl.kubernetes.io") && !slices.Contains(multusAnnotations, key) {
-			annotations[key] = value
-		}
-	}
+	// Multus obeys some that are left out: only spec.networks may write them.
+	maps.Copy(annotations, v1.WithoutReservedAnnotations(vmi.Annotations))
 	addNetworks(annotations, vmi)
 	annotations[v1.DomainAnnotation] = vmi.Name
+	annotations[v1.EvictOnlyAnnotation] = ""
 	annotations[v1.MemoryOverheadAnnotation] = bookedBeside(vmi, config).String()
 	annotations["kubectl.kubernetes.io/default-container"] = ContainerName
 	return annotations

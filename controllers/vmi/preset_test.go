@@ -81,7 +81,7 @@ func TestVMIsOwnValueOverridesAPreset(t *testing.T) {
 	}
 	vmi := c.get()
 	if got := c.said(); vmi.Spec.Domain.CPU.Cores != 3 || vmi.Annotations[v1.PresetAnnotation+"small"] != "" ||
-		strings.Count(got, `Warning Override The object's own spec.domain.cpu {"cores":3} overrides spec.domain.cpu {"cores":2} of VirtualMachineInstancePreset "small"`) != 1 {
+		strings.Count(got, `Normal Override The object's own spec.domain.cpu {"cores":3} overrides spec.domain.cpu {"cores":2} of VirtualMachineInstancePreset "small"`) != 1 {
 		t.Errorf("CPU %+v, annotations %v, events %s", vmi.Spec.Domain.CPU, vmi.Annotations, got)
 	}
 }

@@ -205,8 +205,18 @@ func guestRequest(guest *resource.Quantity, config *v1.KubeVirtConfiguration) re
 	}
 	percent := int64(config.DeveloperConfiguration.MemoryOvercommit)
 	bytes := guest.Value()
-	return *resource.NewQuantity(bytes/percent*100+bytes%percent*100/percent, resource.BinarySI)
+	whole := bytes / percent
+	if whole >= mostBooked/100 { // less than 100 percent books more than the guest has
+		return *resource.NewQuantity(mostBooked, resource.BinarySI)
+	}
+	return *resource.NewQuantity(whole*100+bytes%percent*100/percent, resource.BinarySI)
 }
+
+// mostBooked bounds what a pod books for the guest, and mostBeside what it books besides. The sum is inside an int64. No node has as much.
+const (
+	mostBooked = int64(4) << 60
+	mostBeside = int64(2) << 60
+)
 
 // scaled is the overhead times the configuration's additionalGuestMemoryOverheadRatio, in bytes.
 func scaled(overhead int64, config *v1.KubeVirtConfiguration) int64 {
@@ -217,7 +227,7 @@ func scaled(overhead int64, config *v1.KubeVirtConfiguration) int64 {
 	if err != nil || !(ratio > 1 && ratio <= maxOverheadRatio) {
 		return overhead // the schema refuses such a text, and less than the overhead would get QEMU killed
 	}
-	return int64(float64(overhead) * ratio)
+	return int64(min(float64(overhead)*ratio, float64(mostBeside)))
 }
 
 const maxOverheadRatio = 1000

@@ -50,7 +50,7 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 
 // isRefusal says whether the API server will not do something until somebody changes the cluster.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) || apierrors.IsBadRequest(err)
+	return kit.IsRefusal(err) || apierrors.IsAlreadyExists(err)
 }
 
 // longestDelay bounds the time between two attempts.

@@ -50,14 +50,17 @@ func (r *Reconciler) cardResources(ctx context.Context, vmi *v1.VirtualMachineIn
 		switch {
 		case meta.IsNoMatchError(err):
 			return nil, fmt.Errorf("%w: the cluster has no NetworkAttachmentDefinitions: install Multus", errNoResource)
+		case apierrors.IsNotFound(err) && namespace != vmi.Namespace:
+			definition = &metav1.PartialObjectMetadata{}
 		case apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("%w: the NetworkAttachmentDefinition %s/%s of network %q does not exist", errNoResource, namespace, name, nic.Name)
 		case err != nil:
 			return nil, fmt.Errorf("get NetworkAttachmentDefinition %s/%s: %w", namespace, name, err)
 		}
 		if why := wrongResource(definition.Annotations[resourceAnnotation]); why != "" {
-			if namespace != vmi.Namespace {
-				why = "names no resource of a device plugin" // what it says may not be for this namespace to read
+			if namespace != vmi.Namespace { // neither what it says nor whether it exists may be for this namespace to know
+				return nil, fmt.Errorf("%w: there is no NetworkAttachmentDefinition %s/%s, of network %q, whose annotation %s names a resource of a device plugin",
+					errNoResource, namespace, name, nic.Name, resourceAnnotation)
 			}
 			return nil, fmt.Errorf("%w: the annotation %s of the NetworkAttachmentDefinition %s/%s of network %q %s", errNoResource, resourceAnnotation, namespace, name, nic.Name, why)
 		}

@@ -42,12 +42,22 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 		finish(status, e, now)
 		return
 	}
-	if status.Phase != v1.Running && !toldByHandler(status.Condition(v1.ConditionReady)) {
-		reason, message := v1.ReasonGuestNotRunning, "the guest has not been started yet"
-		if pod.DeletionTimestamp != nil {
-			reason, message = v1.ReasonPodTerminating, "the launcher pod is being deleted"
-		}
-		setReady(status, metav1.ConditionFalse, reason, message, now)
+	observeTermination(status, pod, now)
+}
+
+// observeTermination says in Ready whether the pod is being deleted, and before the guest runs also that it does not run yet. Groups of
+// VMIs replace a guest whose pod goes, however long the guest takes to shut down.
+func observeTermination(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
+	ready := status.Condition(v1.ConditionReady)
+	terminating := ready != nil && ready.Reason == v1.ReasonPodTerminating
+	switch {
+	case pod.DeletionTimestamp != nil && !terminating:
+		status.SetCondition(v1.Terminating(ready), now)
+	case pod.DeletionTimestamp != nil: // virt-handler adds what the guest does
+	case terminating && status.Phase == v1.Running: // the pod that goes was the source of a migration
+		setReady(status, metav1.ConditionFalse, v1.ReasonGuestNotRunning, "the guest has moved to another launcher pod, and virt-handler has not reported it yet", now)
+	case status.Phase != v1.Running && !toldByHandler(ready):
+		setReady(status, metav1.ConditionFalse, v1.ReasonGuestNotRunning, "the guest has not been started yet", now)
 	}
 }
 
