@@ -68,18 +68,18 @@ test-all: test unit-race e2e long libvirt-diff web-check e2e-long test-arm64 com
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart; guests in a guest, whose kernel has what this machine's may lack (half an hour or more)
 	cd tools && go test -tags long -timeout 5m ./chart
-	go test -race -tags long -timeout 10m ./launcher ./cmd/virt-launcher
-	go test -race -tags long -timeout 20m ./apiserver/older ./apiserver/serving ./controllers/vm
-	go test -race -tags long -timeout 5m -run OverThreeTimes -v ./netsetup
-	go test -tags long -timeout 5m -run Memory -v ./cmd/virt-launcher
-	go test -tags long -timeout 10m -run Memory -v ./cmd/virt-importer
-	go test -tags long -timeout 10m -run 'MemoryUEFITPM|UEFINetwork|Elsewhere|Package' -v ./cmd/qemuargs
+	go test -race -tags long -timeout 60m ./launcher ./cmd/virt-launcher
+	go test -race -tags long -timeout 60m ./apiserver/older ./apiserver/serving ./controllers/vm
+	go test -race -tags long -timeout 60m -run OverThreeTimes -v ./netsetup
+	go test -tags long -timeout 60m -run Memory -v ./cmd/virt-launcher
+	go test -tags long -timeout 60m -run Memory -v ./cmd/virt-importer
+	go test -tags long -timeout 60m -run 'MemoryUEFITPM|UEFINetwork|Elsewhere|Package' -v ./cmd/qemuargs
 	go test -tags long -timeout 60m -run EachPlatformSwitchBoots -v ./cmd/qemuargs
-	go test -tags long -timeout 20m -run 'TestManyManifests|TestQEMUTakesEachDiskThatIsAccepted' ./qemuargs/resolve
-	go test -tags long -timeout 5m -run StartTime -v ./cmd/qemuargs/local
+	go test -tags long -timeout 60m -run 'TestManyManifests|TestQEMUTakesEachDiskThatIsAccepted' ./qemuargs/resolve
+	go test -tags long -timeout 60m -run StartTime -v ./cmd/qemuargs/local
 	config/images/build.sh tiny nested
 	go test -tags long -timeout 50m -v ./test/kernel
-	go test -tags long -timeout 15m -v ./test/churn
+	go test -tags long -timeout 60m -v ./test/churn
 
 # What computes, and has no goroutines that -race could look at.
 PURE := ./api/... ./launcher/life ./qemuargs/... ./test/imports ./test/libvirt
@@ -97,7 +97,7 @@ LONGEST_UNIT := ./netsetup ./controllers/filler ./launcher ./controllers/node
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server
 	@# Four packages at once even on two CPUs: many tests wait, for guests and API servers. The longest begin.
 	@$(call gotest,unit) -race -vet=off -p 4 -timeout 60m $(LONGEST_UNIT) $$(comm -23 <(go list ./... | grep -v /test/e2e$$ | sort) <(go list $(PLAIN) | sort))
-	@cd test/cluster && $(abspath test/part.sh) --yield unit-cluster go test -vet=off -timeout 10m .
+	@cd test/cluster && $(abspath test/part.sh) --yield unit-cluster go test -vet=off -timeout 60m .
 	cd test/cluster/containerd && go test -vet=off -timeout 10m ./passtprofile
 	@# They read files of another module, which Go's cache of results does not look at.
 	cd tools && go test -vet=off -count 1 -timeout 10m ./...
@@ -127,7 +127,7 @@ empty :=
 # $(call any,TESTS) is a pattern of exactly these tests.
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
-TWO_NODES := TestVMOfADeadNodeRunsElsewhere TestVMOfACutOffNodeRunsElsewhere TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk TestGuestWithTerabytesOfEmptyDisksMoves \
+TWO_NODES := TestAttacksHarmNoNeighbour TestVMOfADeadNodeRunsElsewhere TestVMOfACutOffNodeRunsElsewhere TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk TestGuestWithTerabytesOfEmptyDisksMoves \
 	TestMigrationClaims TestMigrationConfigVolumes TestMigrationLinkState TestMigrationNetwork TestMigrationPasst TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMovesGuests TestVolumeUpdate TestWorkloadUpdate TestMigrationFilesystems
 # What needs clusters with IPv6.
 FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
@@ -179,7 +179,7 @@ e2e-outages: # the other half
 	$(call run_e2e_long,$(OUTAGES) $(SLOW) $(LONGER))
 
 .PHONY: e2e-two-nodes
-e2e-two-nodes: packages cluster images ## the end-to-end tests that need a second node (25 minutes)
+e2e-two-nodes: packages cluster images ## the end-to-end tests that need a second node (half an hour)
 	$(call install,openssh-client)
 	KUBEQEMU_E2E_CLUSTER=two KUBEQEMU_E2E_NODES=2 $(call run_e2e_long,$(TWO_NODES))
 
@@ -301,6 +301,13 @@ virtctl: packages cluster ## every command of KubeVirt's virtctl against a clust
 	config/images/build.sh tiny debian launcher components
 	cd test/virtctl && go vet ./... && go build -ldflags "-X kubevirt.io/client-go/version.gitVersion=$$(go list -m -f '{{.Version}}' kubevirt.io/kubevirt)" -o $(BIN)/virtctl kubevirt.io/kubevirt/cmd/virtctl
 	CLUSTER=virtctl test/compat/cluster.sh test/virtctl $(UPDATE)
+
+.PHONY: conformance
+conformance: packages cluster ## KubeVirt's own functional tests against a cluster of its own; test/conformance/specs.txt has those that do not pass (an hour, and a large download)
+	config/images/build.sh tiny debian launcher components
+	test/conformance/build.sh
+	test/conformance/images.sh
+	test/conformance/cluster.sh
 
 .PHONY: third-party
 THIRD_PARTY ?=
