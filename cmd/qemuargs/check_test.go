@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,16 +18,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
 )
 
-// file writes a file of a test's own.
+// file writes a file of a test's own, which may be a program.
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	// A child that is forked while the file is open holds it open until its own exec, and Linux runs no program that is open for writing.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Program(t, path, []byte(text))
 	return path
 }
 

@@ -3,11 +3,11 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -25,9 +25,7 @@ func TestRunUEFINetwork(t *testing.T) {
 	// The launcher's firmware of network cards: that of the machine's own package may be iPXE with a menu of its own.
 	qemu := filepath.Join(t.TempDir(), "qemu")
 	script := "#!/bin/sh\nexec qemu-system-x86_64 -L " + filepath.Join(root, "usr/share/qemu") + ` "$@"`
-	if err := os.WriteFile(qemu, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Program(t, qemu, []byte(script))
 	s := newStarted(t, `
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance

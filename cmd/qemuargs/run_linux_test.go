@@ -659,13 +659,11 @@ func (s *started) becomeNobody() {
 	s.Helper()
 	const nobody = 65534
 	program := filepath.Join(filepath.Dir(s.manifest), "qemuargs")
-	self, err := os.Executable()
-	if err == nil {
-		err = copyFile(self, program, 0o755)
-	}
+	self, err := os.ReadFile("/proc/self/exe")
 	if err = errors.Join(err, os.Chown(s.temporary, nobody, nobody)); err != nil {
 		s.Fatal(err)
 	}
+	testkit.Program(s, program, self)
 	s.cmd.Path = program
 	s.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	s.cmd.Dir, s.cmd.Env = s.temporary, append(s.cmd.Env, "XDG_CACHE_HOME="+filepath.Join(s.temporary, "cache"))

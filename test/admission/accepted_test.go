@@ -36,6 +36,8 @@ var accepted = map[string]struct {
 		[]string{"spec.domain.devices.disks[0].cdrom.readonly has no effect: a CD-ROM is always read-only"}},
 	"broken-base64": {`volumes: [{name: root, cloudInitNoCloud: {userDataBase64: "` + strings.Repeat(`eHh4\n`, 680) + `"}}]`, nil},
 	"exa":           {"domain: {resources: {requests: {memory: 128Mi}, limits: {memory: 1Ei}}}", nil},
+	"exa-guest":     {"domain: {memory: {guest: 1Ei}}", nil},
+	"leading-zeros": {"networks: [{name: default, pod: {vmNetworkCIDR: 10.10.010.0/24}}]", nil},
 	"extended":      {`domain: {resources: {requests: {example.com/fpga: "1"}, limits: {example.com/fpga: "1"}}}`, nil},
 }
 

@@ -215,13 +215,15 @@ spec: {type: ExternalName, externalName: localhost}
 
 const webhooks = "../../config/api/webhooks.yaml"
 
-// reached makes the webhooks among objects ask at the port.
+// reached makes the webhooks among objects ask at the port, and wait as long for the answer as the API server allows:
+// beside other tests virt-api may not run for the seconds that it has in a cluster.
 func reached(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	for _, object := range objects {
 		hooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
 		for _, hook := range hooks {
 			path, _, _ := unstructured.NestedString(hook.(map[string]any), "clientConfig", "service", "path")
 			hook.(map[string]any)["clientConfig"] = map[string]any{"url": fmt.Sprintf("https://localhost:%d%s", port, path)}
+			hook.(map[string]any)["timeoutSeconds"] = int64(30)
 		}
 		if len(hooks) > 0 {
 			object.Object["webhooks"] = hooks

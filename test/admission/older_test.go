@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -48,6 +50,7 @@ func TestOlderVersions(t *testing.T) {
 	}
 	s.admin = current
 	t.Run("rights", s.olderRights)
+	t.Run("the right to patch", s.olderPatcher)
 	t.Run("caller", s.olderCaller)
 	t.Run("kubectl", s.olderKubectl)
 	t.Run("same object", s.sameObject)
@@ -188,6 +191,51 @@ func (s *testServer) olderRights(t *testing.T) {
 	} {
 		if err := c.do(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// olderPatcher: a user who may only get and patch makes no object with a server-side apply, and may apply to one that is there.
+func (s *testServer) olderPatcher(t *testing.T) {
+	const user = "patcher"
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: user},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachines"}, Verbs: []string{"get", "patch"}}}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}}
+	for _, o := range []client.Object{role, binding} {
+		if err := s.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	patcher := s.client(config)
+	for _, version := range []string{"v1alpha3", "v1"} {
+		object := func() *unstructured.Unstructured {
+			o := &unstructured.Unstructured{}
+			if err := json.Unmarshal([]byte(`{"apiVersion":"kubevirt.io/`+version+`","kind":"VirtualMachine","metadata":{"namespace":"default","name":"applied"},
+				"spec":{"runStrategy":"Halted","template":{"spec":{"domain":{"memory":{"guest":"128Mi"},"devices":{}}}}}}`), o); err != nil {
+				t.Fatal(err)
+			}
+			return o
+		}
+		apply := func() error {
+			return patcher.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object()), client.FieldOwner("test"), client.ForceOwnership)
+		}
+		s.poll(version+": the role holds, and makes no object", func() error {
+			if err := apply(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create") {
+				return fmt.Errorf("%v, want that it may not create", err)
+			}
+			return nil
+		})
+		if err := s.admin.Create(t.Context(), object()); err != nil {
+			t.Fatal(err)
+		}
+		if err := apply(); err != nil {
+			t.Errorf("%s: applied to an object that is there: %v", version, err)
+		}
+		if err := s.admin.Delete(t.Context(), object()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

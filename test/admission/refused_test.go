@@ -219,7 +219,7 @@ var beyondSchema = map[string]struct {
 	paths []string
 }{
 	"memory-0":          {`domain: {memory: {guest: "0"}}`, []string{"spec.domain.memory.guest"}},
-	"memory-1-ei":       {`domain: {memory: {guest: 1Ei}}`, []string{"spec.domain.memory.guest"}},
+	"memory-5-ei":       {`domain: {memory: {guest: 5Ei}}`, []string{"spec.domain.memory.guest"}},
 	"request-no-limit":  {`domain: {resources: {requests: {example.com/fpga: "1"}}}`, []string{"spec.domain.resources.limits[example.com/fpga]"}},
 	"limit-below-guest": {`domain: {resources: {limits: {memory: 64Mi}}}`, []string{"spec.domain.resources.limits[memory]"}},
 	"rhel-unknown":      {`domain: {machine: {type: pc-q35-rhel9.9.9}}`, []string{"spec.domain.machine.type"}},

@@ -49,6 +49,13 @@ func TestUpload(t *testing.T) {
 		t.Errorf("the group has %s", text)
 	}
 	t.Run("rights", s.accountRights)
+	t.Run("long lists", func(t *testing.T) {
+		const expressions = "matchExpressions: Too many: must have at most 1024 items"
+		for _, form := range []string{"storage", "pvc"} {
+			s.refusedLong(t, longCase{"cdi.kubevirt.io/v1beta1", "DataVolume",
+				`{"source":{"blank":{}},"` + form + `":{"resources":{"requests":{"storage":"1Gi"}},"selector":{"matchExpressions":LIST}}}`, "spec." + form + ".selector." + expressions})
+		}
+	})
 	image := make([]byte, 20<<20)
 	rand.NewChaCha8([32]byte{1}).Read(image)
 	s.poll("the API server knows the editor", func() error { _, err := s.uploadToken(t, "editor", "disk"); return err })

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // badNetwork is a network of Multus on which a VM has an interface, both with the name of the case.
@@ -112,9 +113,7 @@ fi`,
 	} {
 		file := filepath.Join("..", "..", "_output", "bin", name)
 		script := "#!/bin/sh\nexec 2>/dev/null\nconfig=$(cat)\n" + text + "\nprintf %s \"$config\" | sed 's/\"type\": *\"" + name + "\"/\"type\":\"bridge\"/' | /usr/lib/cni/bridge\n"
-		if err := os.WriteFile(file, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Program(t, file, []byte(script))
 		t.Cleanup(func() { os.Remove(file) })
 		if err := os.WriteFile(filepath.Join(u.folder, name), nil, 0o644); err != nil {
 			t.Fatal(err)

@@ -165,7 +165,7 @@ func debianCredentials(t *testing.T, v vmi, console *transcript) {
 	if err != nil {
 		t.Error(err)
 	}
-	v.awaitEvents("AccessCredentialsSyncFailed", "AccessCredentialsSyncSuccess") // at first there is no agent
+	v.awaitEvents("AccessCredentialsSyncSuccess")
 	// The guest's console, which is in the log, has shown the key, and is to see the password.
 	objects := kubectl(t, "-n", v.namespace, "get", "vmi,pods,events", "-o", "yaml")
 	log := kubectl(t, "-n", v.namespace, "logs", v.pod().Name)

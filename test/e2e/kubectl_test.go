@@ -10,11 +10,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
 // patience is how long a test waits for what must happen, before it says that it hangs. It proves no bound: beside other
-// tests and builds, what takes seconds on a quiet machine takes minutes.
-const patience = 10 * time.Minute
+// tests and builds, what takes seconds on a quiet machine takes minutes. Where kubectl itself waits, for a deletion or a
+// condition, it has 10 minutes.
+const patience = testkit.Patience
 
 // commandTimeout bounds every command that has no timeout of its own.
 const commandTimeout = patience + time.Minute

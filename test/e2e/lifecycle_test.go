@@ -125,7 +125,7 @@ func TestGraceEnds(t *testing.T) {
 	v, log := deaf(t, namespace(t), "deaf")
 	v.outstays(log)
 	// A guest that obeys may be gone before virt-handler can tell.
-	v.awaitEvents("Started", "ShuttingDown", "Stopped")
+	v.awaitEvents("Started", "ShuttingDown", "Deleted", "Stopped")
 }
 
 // TestDeletionShortensTheGracePeriod: a guest ends at once when the VirtualMachine is deleted with a grace period of 0, though the guest

@@ -148,7 +148,7 @@ func TestNoTwoQEMUsWriteToOneDisk(t *testing.T) {
 
 			t.Log("== it is restarted, and its pod deleted by force while the deaf guest shuts down")
 			w.asks(stopIt(uid), startIt)
-			w.awaitReady("GuestShuttingDown")
+			w.awaitReadySays("asked by the ACPI power button")
 			w.forceDeletePod()
 			uid = w.again(uid)
 

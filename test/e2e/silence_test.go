@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,14 +18,26 @@ const noticed = 60 * time.Second
 // phase Running meanwhile.
 func (v vmi) awaitReady(reason string) {
 	v.t.Helper()
+	v.awaitReadyThat("the reason "+reason, func(ready *v1.VirtualMachineInstanceCondition) bool { return ready.Reason == reason })
+}
+
+// awaitReadySays waits until the condition Ready of a running VMI says something. While the pod is being deleted, the
+// message says what the guest does meanwhile.
+func (v vmi) awaitReadySays(text string) {
+	v.t.Helper()
+	v.awaitReadyThat(text, func(ready *v1.VirtualMachineInstanceCondition) bool { return strings.Contains(ready.Message, text) })
+}
+
+func (v vmi) awaitReadyThat(what string, holds func(*v1.VirtualMachineInstanceCondition) bool) {
+	v.t.Helper()
 	err := poll(func() error {
 		status := v.get().Status
 		ready := status.Condition(v1.ConditionReady)
 		if status.Phase != v1.Running {
 			v.t.Fatalf("VMI %s is %s: %+v", v.name, status.Phase, ready)
 		}
-		if ready == nil || ready.Reason != reason {
-			return fmt.Errorf("Ready of VMI %s is %+v, want %s", v.name, ready, reason)
+		if ready == nil || !holds(ready) {
+			return fmt.Errorf("Ready of VMI %s is %+v, want %s", v.name, ready, what)
 		}
 		return nil
 	})

@@ -42,7 +42,7 @@ func TestSRIOVResource(t *testing.T) {
 	apply(t, other, cards)
 	names(other, "another's word")
 	foreign := create(t, ns, tiny("foreign", card(other+"/cards")))
-	foreign.awaitCondition(v1.ConditionSynchronized, v1.ReasonFailedCreate, "names no resource of a device plugin")
+	foreign.awaitCondition(v1.ConditionSynchronized, v1.ReasonFailedCreate, "names a resource of a device plugin")
 	if c := foreign.get().Status.Condition(v1.ConditionSynchronized); c != nil && strings.Contains(c.Message, "word") {
 		t.Errorf("the VMI says %+v", c)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
 )
@@ -175,12 +176,10 @@ func visibleFolder(t *testing.T) string {
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, text, 0o755)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	testkit.Program(t, to, text)
 }
 
 func write(t *testing.T, path, text string) {

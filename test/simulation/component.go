@@ -120,7 +120,8 @@ func (c *Cluster) StartController() (*Component, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.run("virt-controller", metrics, c.As("virt-controller"), "--launcher-image=launcher", "--metrics-bind-address="+metrics)
+	return c.run("virt-controller", metrics, c.As("virt-controller"), "--launcher-image=launcher", "--metrics-bind-address="+metrics,
+		fmt.Sprintf("--data-volumes=%t", c.options.DataVolumes))
 }
 
 // StartAPI starts virt-api, and returns when the API server asks it about VMIs.

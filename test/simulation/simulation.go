@@ -35,6 +35,8 @@ type Options struct {
 	Programs string
 	// Folder is an empty folder for all files.
 	Folder string
+	// DataVolumes has virt-controller fill DataVolumes.
+	DataVolumes bool
 }
 
 // Cluster is an API server with what config/default brings, but for the components, which
@@ -81,8 +83,11 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // install applies what config/default has, but for the components.
 func (c *Cluster) install(ctx context.Context) error {
-	objects, err := apiserver.Read(c.config("default", "namespace.yaml"), c.config("crd"), c.config("rbac"),
-		c.config("samples", "kubevirt-emulation.yaml"))
+	paths := []string{c.config("default", "namespace.yaml"), c.config("crd"), c.config("rbac"), c.config("samples", "kubevirt-emulation.yaml")}
+	if c.options.DataVolumes {
+		paths = append(paths, c.config("datavolumes", "crd"), c.config("datavolumes", "objects"))
+	}
+	objects, err := apiserver.Read(paths...)
 	if err == nil {
 		err = c.Server.Apply(ctx, objects...)
 	}

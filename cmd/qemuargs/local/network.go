@@ -19,7 +19,7 @@ func network(vmi *v1.VirtualMachineInstance, nic v1.Interface, forwards []qemuar
 	for _, n := range vmi.Spec.Networks {
 		if n.Name == nic.Name && n.Pod != nil && n.Pod.VMNetworkCIDR != "" {
 			var err error
-			if prefix, err = netip.ParsePrefix(n.Pod.VMNetworkCIDR); err != nil {
+			if prefix, err = v1.ParseNetwork(n.Pod.VMNetworkCIDR); err != nil {
 				return resolve.NIC{}, fmt.Errorf("read the network of interface %s: %w", nic.Name, err)
 			}
 		}

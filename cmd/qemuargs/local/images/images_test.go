@@ -430,7 +430,7 @@ func TestWaitForALockEndsWithTheContext(t *testing.T) {
 // TestOnlyThisMachineIsAskedWithoutTLS: only this machine is spoken to without TLS.
 func TestOnlyThisMachineIsAskedWithoutTLS(t *testing.T) {
 	asked := ""
-	e := encrypted{roundTrip(func(r *http.Request) (*http.Response, error) { asked = r.URL.Host; return nil, errors.New("asked") })}
+	e := encrypted{roundTrip(func(r *http.Request) (*http.Response, error) { asked = r.URL.Host; return nil, errors.New("asked") }), true}
 	for url, want := range map[string]bool{"http://localhost:5000/v2/": true, "http://127.0.0.1/v2/": true, "http://[::1]:5000/v2/": true,
 		"http://10.0.0.1:5000/v2/": false, "http://registry.local/v2/": false, "http://localhost.example/v2/": false, "https://registry.example/v2/": true} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -441,9 +441,38 @@ func TestOnlyThisMachineIsAskedWithoutTLS(t *testing.T) {
 		if _, err := e.RoundTrip(request); (asked != "") != want {
 			t.Errorf("%s: %v", url, err)
 		}
+		elsewhere := encrypted{e.RoundTripper, false}
+		asked = ""
+		if _, err := elsewhere.RoundTrip(request); (asked != "") != strings.HasPrefix(url, "https:") {
+			t.Errorf("%s, as a registry elsewhere leads to it: %v", url, err)
+		}
 	}
 	if _, err := (&Cache{Folder: t.TempDir()}).Pull(t.Context(), "localhost/kubeqemu/x:dev", Always); !errors.Is(err, errNoRegistry) {
 		t.Errorf("an image of this machine: %v", err)
+	}
+}
+
+// TestRedirectFromTLSStaysWithTLS: a redirect from https to http is not followed, also not to this machine.
+func TestRedirectFromTLSStaysWithTLS(t *testing.T) {
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) }))
+	defer plain.Close()
+	to := plain.URL
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/end" {
+			http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+		}
+	}))
+	defer secure.Close()
+	client := &http.Client{Transport: encrypted{secure.Client().Transport, true}}
+	for target, want := range map[string]string{plain.URL: "refuse to follow a redirect", secure.URL + "/end": ""} {
+		to = target
+		response, err := client.Get(secure.URL + "/v2/")
+		if err == nil {
+			response.Body.Close()
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("to %s: %v, want %q", target, err, want)
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ func (c *Cache) fetch(ctx context.Context, reference string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, watch := withStall(ctx, encrypted{transport()})
+	ctx, watch := withStall(ctx, encrypted{transport(), isThisMachine(hostOf(parsed.Context().RegistryStr()))})
 	defer watch.end(nil)
 	image, err := remote.Image(parsed, remote.WithContext(ctx), remote.WithAuthFromKeychain(impatient{authn.DefaultKeychain}),
 		remote.WithTransport(watch), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
@@ -166,15 +166,32 @@ func transport() http.RoundTripper {
 	return remote.DefaultTransport
 }
 
-// encrypted refuses HTTP without TLS, except to this machine. Package remote would also try it
-// with private addresses.
-type encrypted struct{ http.RoundTripper }
+// encrypted refuses HTTP without TLS, except to this machine for a registry on this machine. Package remote would also try it
+// with private addresses. A registry elsewhere may redirect, or name a server for tokens: it must not lead the user's programs and credentials to this
+// machine's own servers.
+type encrypted struct {
+	http.RoundTripper
+	// here says that the registry is on this machine.
+	here bool
+}
 
 func (e encrypted) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.URL.Scheme != "https" && !isThisMachine(request.URL.Hostname()) {
+	switch {
+	case request.URL.Scheme == "https":
+	case request.Response != nil && request.Response.Request != nil && request.Response.Request.URL.Scheme == "https":
+		return nil, fmt.Errorf("refuse to follow a redirect from %s with TLS to %s without", request.Response.Request.URL.Host, request.URL.Host)
+	case !e.here || !isThisMachine(request.URL.Hostname()):
 		return nil, fmt.Errorf("refuse to speak to %s without TLS", request.URL.Host)
 	}
 	return e.RoundTripper.RoundTrip(request)
+}
+
+// hostOf returns an address without its port.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
 }
 
 func isThisMachine(host string) bool {
