@@ -288,8 +288,8 @@ func (l *launcher) report() control.StateReport {
 		if last := l.qemu.LastLine(); r.Failure != "" && l.life.Order.Incoming && last != "" {
 			r.Failure += ": " + last
 		}
-		if r.Failure != "" && l.life.Order.Incoming && l.life.Cause.Kind != life.NoTPM && l.tpm.HasEnded() && l.tpm.End().Exit != (life.Exit{}) {
-			r.Failure += "; " + l.tpm.End().String()
+		if r.Failure != "" && l.life.MayMissTPM() && l.tpm.HasEnded() && l.tpm.Ending().Exit != (life.Exit{}) {
+			r.Failure += "; " + l.tpm.Ending().String()
 		}
 	}
 	r.Jobs = l.jobs.list()

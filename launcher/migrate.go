@@ -266,7 +266,7 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 		}()
 		sent, err = source.Run(ctx)
 		if err != nil && tpm.HasEnded() {
-			err = fmt.Errorf("%w; %s", err, tpm.End())
+			err = fmt.Errorf("%w; %s", err, tpm.Ending())
 		}
 		return sent.Transferred, err
 	}, func(err error) {

@@ -31,7 +31,7 @@ func (l *launcher) startTPM(ctx context.Context) error {
 		<-tpm.Ended()
 		return nil
 	}, func(error) {
-		end := tpm.End()
+		end := tpm.Ending()
 		l.Log.Info("the TPM's emulator has ended", "exit", end.Exit.String())
 		l.hear(ctx, end, nil)
 	})
@@ -51,7 +51,7 @@ func (l *launcher) closeTPM() error {
 // endTPM ends the emulator of a QEMU that could not be started. The emulator itself ends only after QEMU has talked to it.
 func (l *launcher) endTPM() {
 	if l.tpm != nil {
-		l.tpm.Kill()
+		l.tpm.Destroy()
 		l.tpm = nil
 	}
 }

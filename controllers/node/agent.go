@@ -140,10 +140,13 @@ func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceSta
 }
 
 // merged returns the known addresses, and those of the guest's texts that are global unicast
-// addresses.
+// addresses, until there are maxGuestAddresses.
 func merged(known, said []string) []string {
 	out := slices.Clone(known)
 	for _, a := range said[:min(len(said), maxGuestAddresses)] {
+		if len(out) >= maxGuestAddresses {
+			break
+		}
 		if ip, err := netip.ParseAddr(a); err == nil && ip.IsGlobalUnicast() && ip.Zone() == "" && !slices.Contains(out, ip.String()) {
 			out = append(out, ip.String())
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,5 +206,29 @@ func TestMovedGuestKeepsWhatItsAgentSaid(t *testing.T) {
 	}
 	if before.Status.Interfaces[0].IP != "10.0.1.1" {
 		t.Error("what was read is changed")
+	}
+}
+
+// TestGuestsAddressesAreBounded: however often a guest says other addresses, an interface does not get more than so many. Those that the
+// network gave stay.
+func TestGuestsAddressesAreBounded(t *testing.T) {
+	given := []string{"10.1.0.5", "fd00::5"}
+	known := given
+	for round := range 20 {
+		var said []string
+		for i := range 2 * maxGuestAddresses {
+			said = append(said, fmt.Sprintf("192.168.%d.%d", round, i))
+		}
+		known = merged(known, said)
+		if len(known) != maxGuestAddresses || !slices.Equal(known[:2], given) {
+			t.Fatalf("round %d: %q", round, known)
+		}
+	}
+	var many []string
+	for i := range 2 * maxGuestAddresses {
+		many = append(many, fmt.Sprintf("10.2.0.%d", i))
+	}
+	if got := merged(many, []string{"192.168.0.1"}); !slices.Equal(got, many) {
+		t.Errorf("of a network that gave many addresses: %q", got)
 	}
 }

@@ -242,8 +242,8 @@ func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ip
 }
 
 // factsOf returns what is known of the link behind an interface after it was read, or err came instead. Nothing is
-// known of a link that is not there. Of one that cannot be read for a moment, the status says what was known: it had no
-// part in the guest's start, and does not take that away.
+// known of a link that is not there. Of one that cannot be read for a moment, the status says what was known, unless the guest
+// has moved: the link had no part in the guest's start, and does not take that away.
 func factsOf(object *v1.VirtualMachineInstance, nic string, link netsetup.Facts, err error) (networkFacts, bool) {
 	switch {
 	case errors.Is(err, netsetup.ErrNoLink):
@@ -281,9 +281,9 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 	return out
 }
 
-// knownFacts returns what the status says of the link behind an interface on a network beside the pod's own. It reports
-// false if the status may say it of another pod's link: of the pod from which the guest has moved. The addresses are
-// the guest's word, unless the network gave them.
+// knownFacts returns what the status says of the link behind an interface. It reports false if the status may say it of
+// another pod's link: of the pod from which the guest has moved. What each pod has under one name is known anyway: the
+// pod's own link. Addresses are kept if the network gave some to the interface. The guest's own may be among them.
 func knownFacts(object *v1.VirtualMachineInstance, nic string) (networkFacts, bool) {
 	if object.Spec.OnPods(nic) {
 		return networkFacts{link: v1.PodLink}, true

@@ -120,7 +120,7 @@ func (r *Reconciler) recordRevision(ctx context.Context, vm *v1.VirtualMachine, 
 	}
 	err = r.Client.Create(ctx, revision)
 	if apierrors.IsAlreadyExists(err) {
-		err = r.isRecorded(ctx, vm, revision)
+		err = r.isRecorded(ctx, revision)
 	}
 	if err != nil {
 		return "", fmt.Errorf("keep %s %q in a ControllerRevision: %w", objectKind, object.GetName(), err)
@@ -131,8 +131,8 @@ func (r *Reconciler) recordRevision(ctx context.Context, vm *v1.VirtualMachine, 
 // errOtherRevision means that a ControllerRevision with the name of the VM's is not what the VM would have made.
 var errOtherRevision = errors.New("found existing ControllerRevision with unexpected data")
 
-// isRecorded returns nil if the ControllerRevision that is there is the VM's, with the same spec in it.
-func (r *Reconciler) isRecorded(ctx context.Context, vm *v1.VirtualMachine, want *appsv1.ControllerRevision) error {
+// isRecorded returns nil if the ControllerRevision that is there is the one that is wanted.
+func (r *Reconciler) isRecorded(ctx context.Context, want *appsv1.ControllerRevision) error {
 	there := &appsv1.ControllerRevision{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(want), there)
 	if apierrors.IsNotFound(err) { // somebody has deleted it just now
@@ -141,11 +141,17 @@ func (r *Reconciler) isRecorded(ctx context.Context, vm *v1.VirtualMachine, want
 	if err != nil {
 		return err
 	}
-	if !metav1.IsControlledBy(there, vm) || !sameSpec(there, want) {
+	if !sameOwner(there, want) || !sameSpec(there, want) {
 		return fmt.Errorf("%w: ask somebody who may delete ControllerRevisions, such as an administrator, to delete %q",
 			errOtherRevision, want.Name)
 	}
 	return nil
+}
+
+// sameOwner reports whether a ControllerRevision goes with the same VM as the one that is wanted.
+func sameOwner(there, want *appsv1.ControllerRevision) bool {
+	has, wanted := metav1.GetControllerOf(there), metav1.GetControllerOf(want)
+	return has != nil && wanted != nil && has.UID == wanted.UID
 }
 
 // sameSpec reports whether a ControllerRevision has the spec of the one that is wanted, whatever way it is written.

@@ -119,7 +119,7 @@ func sized(s subject) {
 	}
 }
 
-// foreignRevision: a ControllerRevision with the name of the VM's and another spec in it is not taken for the VM's.
+// foreignRevision: a ControllerRevision of the VM's with the right name and another spec in it is not taken.
 func foreignRevision(s subject) {
 	// The VM names no instancetype before the other one's ControllerRevision is there.
 	if err := s.client.Create(ctx, s.object("runStrategy: Halted"+unsized)); err != nil {
@@ -185,6 +185,33 @@ func TestRevisionWithTheSameSpecIsTaken(t *testing.T) {
 	there.Data.Raw, want.Data.Raw = []byte(fmt.Sprintf(preference, `{}`)), []byte(fmt.Sprintf(instancetype, `{}`))
 	if sameSpec(there, want) {
 		t.Error("a preference is taken for an instancetype")
+	}
+}
+
+// TestRevisionOfAnotherIsNotTaken: whatever is in it. It would go with its owner.
+func TestRevisionOfAnotherIsNotTaken(t *testing.T) {
+	owned := func(uids ...types.UID) *appsv1.ControllerRevision {
+		revision := &appsv1.ControllerRevision{}
+		for _, uid := range uids {
+			vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: uid}}
+			revision.OwnerReferences = append(revision.OwnerReferences, *metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind))
+		}
+		return revision
+	}
+	partly := owned("mine")
+	partly.OwnerReferences[0].Controller = nil
+	for name, c := range map[string]struct {
+		there *appsv1.ControllerRevision
+		same  bool
+	}{
+		"the VM's":                            {owned("mine"), true},
+		"nobody's":                            {owned(), false},
+		"that of a VM of the same name":       {owned("other"), false},
+		"the VM's, which does not control it": {partly, false},
+	} {
+		if got := sameOwner(c.there, owned("mine")); got != c.same {
+			t.Errorf("%s: taken is %v", name, got)
+		}
 	}
 }
 

@@ -27,6 +27,9 @@ func (s *step) tpmEnded(e TPMEnded) {
 	s.timer(TPMTimer, TPMTime)
 }
 
+// MayMissTPM reports whether the end of the TPM's emulator may be why a guest did not come, and the cause does not say so.
+func (s State) MayMissTPM() bool { return s.Order.Incoming && !s.Came && s.Cause.Kind != NoTPM }
+
 // tpmLost ends a guest that was to begin without its TPM. A guest that comes from another QEMU does not end here: it may have left its source.
 // virt-handler hears that it cannot run here when it asks (runAsked), and its source, whose TPM is whole, takes it back.
 func (s *step) tpmLost() {

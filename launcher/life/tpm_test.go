@@ -24,8 +24,28 @@ func TestEndOfTPMIsNewsOnlyBesideQEMU(t *testing.T) {
 	}
 }
 
+// TestEndOfTheTPMIsTold: the report of a guest that does not come says how the TPM's emulator ended, unless the cause does. Of a guest
+// that came, the end of its TPM is in the report by itself, and is no reason of what happens later.
+func TestEndOfTheTPMIsTold(t *testing.T) {
+	receiving := []Event{StartAsked{Order{Incoming: true, Grace: 30}}, Prepared{}, Handshaken{at(1)}}
+	then := func(before []Event, more ...Event) []Event { return slices.Concat(before, more) }
+	for name, c := range map[string]struct {
+		heard []Event
+		tell  bool
+	}{
+		"QEMU ends before the guest came":       {then(receiving, tpmKilled, QEMUExited{Exit{Code: 1}}), true},
+		"the guest is refused for it":           {then(receiving, ReceptionEnded{}, tpmKilled, RunAsked{At: at(2)}), false},
+		"the guest came, and QEMU ends later":   {then(receiving, ReceptionEnded{}, RunAsked{At: at(2)}, tpmKilled, QEMUExited{Exit{Code: 1}}), false},
+		"a guest that begins here ends at once": {[]Event{start, Prepared{}, tpmKilled, QEMUExited{Exit{Code: 1}}}, false},
+	} {
+		if got := reach(c.heard).MayMissTPM(); got != c.tell {
+			t.Errorf("%s: tell is %v", name, got)
+		}
+	}
+}
+
 // TestGuestDoesNotBeginWithAFailedTPM: a guest whose TPM has failed before the guest ran does not begin. A guest that was received is refused once virt-handler asks for
-// it, unless its source has let go of it. What QEMU's own end says comes first.
+// it, unless its source has let go of it, or QEMU was told to let it run. What QEMU's own end says comes first.
 func TestGuestDoesNotBeginWithAFailedTPM(t *testing.T) {
 	const why = "the emulator of the TPM was killed by signal 9 (killed): oh"
 	starting := []Event{start, Prepared{}}

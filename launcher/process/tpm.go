@@ -74,11 +74,11 @@ func (t *TPM) HasEnded() bool {
 	}
 }
 
-// End returns how swtpm has ended, and its last line.
-func (t *TPM) End() life.TPMEnded { return life.TPMEnded{Exit: t.exit, Said: t.process.LastLine()} }
+// Ending returns how swtpm has ended, and its last line. It is to be asked after Ended is closed.
+func (t *TPM) Ending() life.TPMEnded { return life.TPMEnded{Exit: t.exit, Said: t.process.LastLine()} }
 
-// Kill kills swtpm, and waits until it is gone, but not for long.
-func (t *TPM) Kill() {
+// Destroy kills swtpm, and waits until it is gone, but not for long.
+func (t *TPM) Destroy() {
 	defer t.log.Close()
 	t.process.Kill()
 	timeout := time.NewTimer(endTimeout)
@@ -99,9 +99,9 @@ func (t *TPM) Close() error {
 		if t.exit == (life.Exit{}) {
 			return nil
 		}
-		return errors.New(t.End().String())
+		return errors.New(t.Ending().String())
 	case <-timeout.C:
 	}
-	t.Kill()
+	t.Destroy()
 	return errors.New("the emulator of the TPM did not end with QEMU, and was killed")
 }

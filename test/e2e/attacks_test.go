@@ -361,7 +361,7 @@ func reservedKeys(a attacker, _ *neighbour) {
 }
 
 // migrationsWithoutAnEnd: a tenant may not change a launcher's image. Launchers that stand still while their guests move
-// take both places of their node, and hold them no longer than the VMIs' specs allow: a neighbour's guest moves then.
+// take both places of their node, and hold them no longer than their guests' sizes and the policy allow: a neighbour's guest moves then.
 // The test, and no tenant, begins the migrations and stops the launchers.
 func migrationsWithoutAnEnd(a attacker, n *neighbour) {
 	second := newSecondNode(a.t)
@@ -387,10 +387,8 @@ func migrationsWithoutAnEnd(a attacker, n *neighbour) {
 	}
 	stopped := time.Now()
 	mine := moved.migrate("moves", nil)
+	mine.waits()
 	n.starts(a.t)
-	if now := mine.get().Status.Phase; now != v1.MigrationPending {
-		a.t.Errorf("the neighbour's migration is %s, want it to wait: its node has no place", now)
-	}
 	mine.ends(v1.MigrationSucceeded)
 	took := time.Since(stopped)
 	a.t.Logf("a neighbour's guest has moved %s after the launchers were stopped", took)
@@ -398,7 +396,7 @@ func migrationsWithoutAnEnd(a attacker, n *neighbour) {
 		a.t.Errorf("a neighbour's guest has moved after %s, want %s at most", took, placeOfLauncher)
 	}
 	for _, s := range still {
-		s.migration.ends(v1.MigrationFailed)
+		a.t.Logf("a tenant's migration failed because %q", s.migration.ends(v1.MigrationFailed).FailureReason)
 	}
 	kubectl(a.t, "-n", n.namespace, "delete", "vm", "moves", "--timeout=600s")
 }

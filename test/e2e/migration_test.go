@@ -41,6 +41,29 @@ func (m migration) get() *v1.VirtualMachineInstanceMigration {
 	return get[v1.VirtualMachineInstanceMigration](m.t, "-n", m.namespace, "vmim", m.name)
 }
 
+// waits waits until a migration is Pending.
+func (m migration) waits() {
+	m.t.Helper()
+	err := poll(func() error {
+		if now := m.get(); now.Status.Phase != v1.MigrationPending {
+			return fmt.Errorf("migration %s is %q, and does not wait", m.name, now.Status.Phase)
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// cost returns how long the guest stood still in a migration, in milliseconds, and how many bytes were sent. Both are 0 if the
+// source's virt-handler could not tell in time.
+func cost(s *v1.VirtualMachineInstanceMigrationState) (downtime, sent int64) {
+	if s.SourceState == nil || s.SourceState.Progress == nil {
+		return 0, 0
+	}
+	return s.SourceState.Progress.DowntimeMilliseconds, s.SourceState.Progress.TransferredBytes
+}
+
 // ends waits for the end of a migration, and returns its state.
 func (m migration) ends(want v1.VirtualMachineInstanceMigrationPhase) *v1.VirtualMachineInstanceMigrationState {
 	m.t.Helper()
@@ -119,8 +142,9 @@ func TestMigration(t *testing.T) {
 		count := int(seconds(t, must("cat /tmp/count")))
 		begun := time.Now()
 		s := m.migrate(fmt.Sprint("move-", i), nil).ends(v1.MigrationSucceeded)
-		t.Logf("from %s to %s in %.1f s; QEMU's downtime is %d ms, %d bytes were sent", from, to, time.Since(begun).Seconds(), s.SourceState.Progress.DowntimeMilliseconds, s.SourceState.Progress.TransferredBytes)
-		downtimes = append(downtimes, s.SourceState.Progress.DowntimeMilliseconds)
+		downtime, sent := cost(s)
+		t.Logf("from %s to %s in %.1f s; QEMU's downtime is %d ms, %d bytes were sent", from, to, time.Since(begun).Seconds(), downtime, sent)
+		downtimes = append(downtimes, downtime)
 		now := m.get()
 		if now.UID != uid || now.Status.Phase != v1.Running || now.Status.NodeName != to || s.SourceNode != from || s.TargetNode != to {
 			t.Fatalf("VMI %s is %s on %s; %+v", now.UID, now.Status.Phase, now.Status.NodeName, s)

@@ -163,7 +163,8 @@ func TestMigrationClaims(t *testing.T) {
 		m.placed(to)
 		begun := time.Now()
 		s := m.migrate(fmt.Sprint("move-", i), nil).ends(v1.MigrationSucceeded)
-		t.Logf("to %s in %.1f s; QEMU's downtime is %d ms, %d MiB were sent", to, time.Since(begun).Seconds(), s.SourceState.Progress.DowntimeMilliseconds, s.SourceState.Progress.TransferredBytes>>20)
+		downtime, sent := cost(s)
+		t.Logf("to %s in %.1f s; QEMU's downtime is %d ms, %d MiB were sent", to, time.Since(begun).Seconds(), downtime, sent>>20)
 		m.whole(boot)
 		if names := m.disksOn(to); slices.ContainsFunc(names, func(name string) bool { return slices.Contains(first, name) }) {
 			t.Errorf("on %s there are the claims %v, and at first there were %v", to, names, first)

@@ -91,7 +91,8 @@ func TestMigrationLargeDisk(t *testing.T) {
 	}
 	withinBooked(t, source)
 	s := move.ends(v1.MigrationSucceeded)
-	t.Logf("%d MiB were sent in %.0f s; QEMU's downtime is %d ms", s.SourceState.Progress.TransferredBytes>>20, time.Since(begun).Seconds(), s.SourceState.Progress.DowntimeMilliseconds)
+	downtime, sent := cost(s)
+	t.Logf("%d MiB were sent in %.0f s; QEMU's downtime is %d ms", sent>>20, time.Since(begun).Seconds(), downtime)
 	withinBooked(t, target)
 	shell = m.shell()
 	before := m.in(shell, "cat /tmp/last")

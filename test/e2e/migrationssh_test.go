@@ -183,7 +183,8 @@ socketserver.ThreadingTCPServer(("", 7777), Echo).serve_forever()`
 		to, before := []string{secondName, firstName}[i%2], counted()
 		begun := time.Now()
 		state := m.migrate(fmt.Sprint("move-", i), nil).ends(v1.MigrationSucceeded)
-		t.Logf("to %s in %.1f s; QEMU's downtime is %d ms", to, time.Since(begun).Seconds(), state.SourceState.Progress.DowntimeMilliseconds)
+		downtime, _ := cost(state)
+		t.Logf("to %s in %.1f s; QEMU's downtime is %d ms", to, time.Since(begun).Seconds(), downtime)
 		if now := m.get(); now.UID != uid || now.Status.NodeName != to || now.Status.Phase != v1.Running {
 			t.Fatalf("VMI %s is %s on %s", now.UID, now.Status.Phase, now.Status.NodeName)
 		}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,10 +31,15 @@ func renameLauncher(t *testing.T, image string) (use func(image string) error) {
 	if os.Getenv(nodesVariable) == "2" {
 		nodes = append(nodes, "2")
 	}
-	for _, node := range nodes {
-		if _, err := output("", "cluster", "enter", "--name", os.Getenv(clusterVariable), "--node", node, "--", ctr, "-n", "k8s.io", "images", "tag", "--force", image, newerLauncher); err != nil {
-			t.Fatal(err)
+	images := func(node string, command ...string) {
+		args := []string{"enter", "--name", os.Getenv(clusterVariable), "--node", node, "--", ctr, "-n", "k8s.io", "images"}
+		if _, err := output("", "cluster", append(args, command...)...); err != nil {
+			t.Error(err)
 		}
+	}
+	for _, node := range nodes {
+		images(node, "tag", "--force", image, newerLauncher)
+		t.Cleanup(func() { images(node, "remove", newerLauncher) }) // a later build's image is another
 	}
 	use = func(image string) error {
 		_, err := output("", "kubectl", "-n", "kubevirt", "set", "env", "deployment/virt-controller", "LAUNCHER_IMAGE="+image)
@@ -90,6 +96,20 @@ func (m vm) leaves(pod string) *v1.VirtualMachineInstanceMigrationState {
 	return s
 }
 
+// outdated waits until the VMI's label says that its launcher has another image than new ones, or no longer says so.
+func (m vm) outdated(want bool) {
+	m.t.Helper()
+	err := poll(func() error {
+		if _, is := m.get().Labels[v1.OutdatedLauncherLabel]; is != want {
+			return fmt.Errorf("the VMI has the label %s: %v", v1.OutdatedLauncherLabel, is)
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
 // TestWorkloadUpdate: a guest keeps its launcher when virt-controller has another image, until the KubeVirt object says that guests move. Then the guest
 // moves once.
 func TestWorkloadUpdate(t *testing.T) {
@@ -104,11 +124,17 @@ func TestWorkloadUpdate(t *testing.T) {
 		t.Errorf("the status says that the launcher has image %q, and its pod has %q", got, image)
 	}
 	renameLauncher(t, image)
-	if s := m.get().Status.MigrationState; s != nil {
-		t.Errorf("the guest moves, and nobody has said so: %+v", s)
-	}
+	m.outdated(true)
+	// virt-controller looks every half minute for guests to move.
+	_ = pollFor(45*time.Second, func() error {
+		if s := m.get().Status.MigrationState; s != nil {
+			t.Fatalf("the guest moves, and nobody has said so: %+v", s)
+		}
+		return errors.New("it stays")
+	})
 	updateMethods(t, `["LiveMigrate"]`)
 	m.leaves(old.Name)
+	m.outdated(false)
 	if pod := m.pod(); pod.Name == old.Name || pod.Spec.Containers[0].Image != newerLauncher || pod.Spec.NodeName == old.Spec.NodeName {
 		t.Errorf("the guest is in pod %s of image %s on %s", pod.Name, pod.Spec.Containers[0].Image, pod.Spec.NodeName)
 	}
@@ -146,7 +172,7 @@ func guestTime(uuid string) map[string]time.Duration {
 
 // watchGuest looks at the QEMUs of a machine all the time. end returns in how many looks there were two, and by how much the guest ran in the first one
 // after it had run in the second one.
-func watchGuest(uuid string) (end func() (both int, late time.Duration)) {
+func watchGuest(t *testing.T, uuid string) (end func() (both int, late time.Duration)) {
 	// waits is more than the CPU of a QEMU uses that waits for a guest.
 	const waits = 100 * time.Millisecond
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -182,9 +208,13 @@ func watchGuest(uuid string) (end func() (both int, late time.Duration)) {
 			}
 		}
 	}()
-	return func() (int, time.Duration) {
+	ended := sync.OnceFunc(func() {
 		close(stop)
 		<-done
+	})
+	t.Cleanup(ended)
+	return func() (int, time.Duration) {
+		ended()
 		return both, late
 	}
 }
@@ -220,7 +250,7 @@ func TestWorkloadUpdateOneNode(t *testing.T) {
 	var use func(string) error
 	for _, next := range []string{newerLauncher, image} {
 		before, count, booted := m.pod(), int(seconds(t, must("cat /tmp/count"))), seconds(t, must("cut -d' ' -f1 /proc/uptime"))
-		end := watchGuest(uuid)
+		end := watchGuest(t, uuid)
 		if use == nil {
 			use = renameLauncher(t, image)
 		} else if err := use(next); err != nil {
@@ -230,7 +260,8 @@ func TestWorkloadUpdateOneNode(t *testing.T) {
 		shell = m.shell()
 		told := int(seconds(t, must("cat /tmp/count")))
 		both, late := end()
-		t.Logf("image %s: QEMU's downtime is %d ms, %d looks saw two QEMUs, the guest counted from %d to %d", next, s.SourceState.Progress.DowntimeMilliseconds, both, count, told)
+		downtime, _ := cost(s)
+		t.Logf("image %s: QEMU's downtime is %d ms, %d looks saw two QEMUs, the guest counted from %d to %d", next, downtime, both, count, told)
 		if both == 0 || late > 50*time.Millisecond {
 			t.Errorf("%d looks saw two QEMUs; the guest ran in the first one for %s after it had run in the second one", both, late)
 		}
