@@ -92,7 +92,6 @@ func TestConfigDiskOfOtherSize(t *testing.T) {
 	v.fill("files", "greeting", "hello")
 	facts := v.inspectConfig(control.ConfigVolume{Volume: "files", Label: "x"})[0]
 	v.request.Machine.Disks = append(v.request.Machine.Disks, packed("files", filepath.Join(v.Config.Run, "config-files.iso"), facts.Size+2048, qemuargs.VirtioBlk))
-	v.request.Needs = v.request.NeededFeatures()
 	v.must(v.call(control.CommandStart, v.request, nil))
 	v.expectEnd(control.ReasonStartFailed, fmt.Sprintf("the image has %d bytes", facts.Size))
 }
@@ -110,7 +109,6 @@ func TestMigrateConfigDisks(t *testing.T) {
 		facts := m.source.inspectConfig(control.ConfigVolume{Volume: name, Label: name})[0]
 		machine.Disks = append(machine.Disks, packed(name, filepath.Join(m.source.Config.Run, "config-"+name+".iso"), facts.Size, drivers[name]))
 	}
-	m.source.request.Needs = m.source.request.NeededFeatures()
 	m.source.boot()
 	if err := m.source.call(control.CommandInspect, control.InspectRequest{ConfigVolumes: []control.ConfigVolume{{Volume: "a", Label: "a"}}}, nil); err == nil {
 		t.Error("a disk that QEMU has is made anew")
@@ -124,7 +122,6 @@ func TestMigrateConfigDisks(t *testing.T) {
 		d.Image.Path = filepath.Join(m.target.Config.Run, filepath.Base(d.Image.Path))
 	}
 	m.target.request.Machine, m.target.request.Incoming = target, true
-	m.target.request.Needs = m.target.request.NeededFeatures()
 	m.target.must(m.target.call(control.CommandStart, m.target.request, nil))
 	m.target.until(control.StateReceiving)
 	m.connect(control.CommandOpenChannel, control.CommandOpenChannel, nil)

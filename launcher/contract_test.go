@@ -58,7 +58,6 @@ func asks(t *testing.T) []spoken {
 		},
 	}
 	start := control.StartRequest{Machine: machine, GraceSeconds: 30}
-	start.Needs = start.NeededFeatures()
 	var out []spoken
 	for _, ask := range []struct {
 		command   string
@@ -250,7 +249,7 @@ func fields(path string, value any, found func(string)) {
 			fields(path+"[]", item, found)
 		}
 	case string:
-		if strings.HasSuffix(path, ".state") || strings.HasSuffix(path, "features[]") || strings.HasSuffix(path, "files[]") {
+		if strings.HasSuffix(path, ".state") || strings.Contains(path, ".commands.") || strings.HasSuffix(path, "files[]") {
 			path += fmt.Sprintf("=%s", v)
 		}
 		found(path)

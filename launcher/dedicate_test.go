@@ -18,7 +18,6 @@ import (
 func (v *vm) onItsOwn(isolate bool) {
 	v.Helper()
 	v.request.DedicatedCPUs = &control.DedicatedCPUs{IsolateEmulator: isolate}
-	v.request.Needs = v.request.NeededFeatures()
 }
 
 // own are as many of the machine's CPUs, the last of them.

@@ -17,7 +17,6 @@ const hugePage = 2 << 20
 func (v *vm) onHugePages(guests int64) {
 	v.Helper()
 	v.request.Machine.HugePageBytes = hugePage
-	v.request.Needs = v.request.NeededFeatures()
 	if err := hugepagetest.Lend(v.T, hugePage, guests*v.request.Machine.MemoryBytes); err != nil {
 		v.Fatalf("THIS MACHINE HAS NO HUGE PAGES, and they cannot be tested (run the tests as root): %v", err)
 	}
@@ -61,7 +60,6 @@ func TestHugePages(t *testing.T) {
 func TestHugePagesMissing(t *testing.T) {
 	v := launch(t)
 	v.request.Machine.HugePageBytes, v.request.Machine.MemoryBytes = hugePage, 1<<40
-	v.request.Needs = v.request.NeededFeatures()
 	v.must(v.call(control.CommandStart, v.request, nil))
 	end := v.expectEnd(control.ReasonStartFailed, "before the guest ran")
 	if !regexp.MustCompile(`(?i)cannot allocate memory|insufficient|set up guest memory`).MatchString(end.Stderr) {

@@ -78,7 +78,6 @@ func (m *move) aim(disks ...string) {
 func (m *move) receive() {
 	m.source.Helper()
 	m.target.request.Incoming = true
-	m.target.request.Needs = m.target.request.NeededFeatures()
 	m.target.must(m.target.call(control.CommandStart, m.target.request, nil))
 	m.target.until(control.StateReceiving)
 	m.connect(control.CommandOpenChannel, control.CommandOpenChannel, nil)

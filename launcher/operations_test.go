@@ -2,9 +2,11 @@ package launcher
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,5 +137,13 @@ func TestFullQueueRefusesWork(t *testing.T) {
 	b.end(q)
 	if err := b.begin(q); err != nil {
 		t.Errorf("after one has ended: %v", err)
+	}
+}
+
+// TestEveryOperationIsKnown: the commands of a launcher's hello are those that it carries out.
+func TestEveryOperationIsKnown(t *testing.T) {
+	done, said := slices.Sorted(maps.Keys(operations)), slices.Sorted(maps.Keys(control.KnownCommands()))
+	if !slices.Equal(done, said) {
+		t.Errorf("it carries out %q, and says %q", done, said)
 	}
 }

@@ -32,9 +32,6 @@ func (l *launcher) startRequested(ctx context.Context, m *link.Command) {
 	}
 	var request control.StartRequest
 	err := control.Decode(m.Data, &request)
-	if lacks := control.Lacks(control.Features(), request.Needs); err == nil && len(lacks) > 0 {
-		err = fmt.Errorf("start needs the features %q, which this virt-launcher does not have", lacks)
-	}
 	var files map[string]*os.File
 	if err == nil {
 		files, err = startFiles(m.Files, &request)

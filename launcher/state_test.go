@@ -14,7 +14,6 @@ import (
 func (v *vm) keepsVariables(volume string) {
 	f := v.request.Machine.Firmware
 	f.Variables.Path, f.Variables.InState = filepath.Join(volume, "nvram/variables.fd"), true
-	v.request.Needs = v.request.NeededFeatures()
 }
 
 // TestUEFIVariablesOutliveTheirGuest: a guest finds the variables of the guest before it, and what a tenant puts in their place harms its own guest only.
@@ -59,7 +58,6 @@ func (m *move) aimCopied(volume string) {
 		machine.TPM = &tpm
 	}
 	m.target.request.Machine, m.target.request.Incoming = machine, true
-	m.target.request.Needs = append(m.target.request.NeededFeatures(), control.FeatureStateCopy)
 	m.target.must(m.target.call(control.CommandStart, m.target.request, nil))
 	m.target.until(control.StateReceiving)
 	m.connect(control.CommandOpenChannel, control.CommandOpenChannel, nil)

@@ -27,7 +27,6 @@ func launchTPM(t *testing.T) *vm {
 
 func (v *vm) tpm() {
 	v.request.Machine.TPM = &qemuargs.TPM{Interface: qemuargs.TIS, Folder: v.path("tpm")}
-	v.request.Needs = v.request.NeededFeatures()
 }
 
 // permanent is the state of the TPM that outlives its emulator. Seeds that no other TPM has are in it.
@@ -262,7 +261,6 @@ func (m *move) aimTPM() {
 	own := m.target.request.Machine.TPM
 	m.target.request.Machine, m.target.request.Incoming = m.source.request.Machine, true
 	m.target.request.Machine.TPM = own
-	m.target.request.Needs = m.target.request.NeededFeatures()
 	m.target.must(m.target.call(control.CommandStart, m.target.request, nil))
 	m.target.until(control.StateReceiving)
 	m.connect(control.CommandOpenChannel, control.CommandOpenChannel, nil)
@@ -271,7 +269,6 @@ func (m *move) aimTPM() {
 // keepsTPM has a machine keep its TPM's state in a volume with the guest's state.
 func (v *vm) keepsTPM(volume string) {
 	v.request.Machine.TPM = &qemuargs.TPM{Interface: qemuargs.CRB, Folder: filepath.Join(volume, "tpm"), InState: true}
-	v.request.Needs = v.request.NeededFeatures()
 }
 
 // kept is the state in the volume's folder of a number.
@@ -358,7 +355,6 @@ func TestMigrateTPMOnASharedVolume(t *testing.T) {
 	aim := func() {
 		m.target = launchTPM(t)
 		m.target.request.Machine, m.target.request.Incoming = m.source.request.Machine, true
-		m.target.request.Needs = m.target.request.NeededFeatures()
 		m.target.must(m.target.call(control.CommandStart, m.target.request, nil))
 		m.target.until(control.StateReceiving)
 	}

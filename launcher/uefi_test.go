@@ -29,7 +29,6 @@ func (v *vm) uefi(secure bool) {
 	}
 	v.request.Machine.Firmware = f
 	v.request.Machine.MemoryBytes = 128 << 20
-	v.request.Needs = v.request.NeededFeatures()
 }
 
 // tried waits until OVMF has found nothing to boot, and has written its variables. It ends in its shell. It ends in a menu where secure boot
@@ -147,7 +146,6 @@ func (m *move) aimUEFI() {
 	m.target.must(os.WriteFile(firmware.Code, make([]byte, qemuargs.CodeBytes), 0o644))
 	machine.Firmware = &firmware
 	m.target.request.Machine, m.target.request.Incoming = machine, true
-	m.target.request.Needs = m.target.request.NeededFeatures()
 	m.target.must(m.target.call(control.CommandStart, m.target.request, nil))
 	m.target.until(control.StateReceiving)
 	m.connect(control.CommandOpenChannel, control.CommandOpenChannel, nil)

@@ -170,11 +170,6 @@ func (d Disk) nodeName(role string) string {
 	return d.ID()[:limit-len(suffix)] + suffix
 }
 
-// Tuned says whether the disk has anything that launchers before 2026-11-27 do not know.
-func (d Disk) Tuned() bool {
-	return d.WriteThrough || d.AIO != "" || d.OnError != "" || d.Shared || d.Blocks != nil || d.USBPort > 0 || d.Driver == SCSIBlock || d.Driver == VirtioBlkTransitional
-}
-
 // IsVirtio says whether the disk is a virtio-blk device.
 func (d Disk) IsVirtio() bool { return d.PCI != nil }
 

@@ -35,8 +35,6 @@ const (
 	// ConditionTPMFailed: the emulator of the guest's TPM has ended, and the TPM answers no command until
 	// the VirtualMachineInstance starts anew.
 	ConditionTPMFailed ConditionType = "TPMFailed"
-	// ConditionStateStays is True while the guest's launcher cannot send the guest's state to another claim. It is our own.
-	ConditionStateStays ConditionType = "StateStays"
 	// ConditionFilesystemFailed: the program that serves one of the guest's file systems has ended, and the
 	// file system does not answer until the VirtualMachineInstance starts anew.
 	ConditionFilesystemFailed ConditionType = "FilesystemFailed"

@@ -96,7 +96,7 @@ func (vm *VirtualMachine) LinkUpdates(vmi *VirtualMachineInstance, rollout Rollo
 		case rollout != RolloutLiveUpdate:
 			staged = fmt.Sprintf("the template changes the link of interface %s; the change holds from the next start on", wanted.Name)
 		case vmi.Status.Phase == Running && !vmi.Status.tellsLink(wanted.Name):
-			staged = fmt.Sprintf("the template changes the link of interface %s, and the guest's virt-launcher or its virt-handler is of an earlier release, which does not; the change holds from the next start on", wanted.Name)
+			staged = fmt.Sprintf("the template changes the link of interface %s, whose state virt-handler does not tell; the change holds from the next start on", wanted.Name)
 		default:
 			live[wanted.Name] = wanted.State
 		}

@@ -52,12 +52,7 @@ func (vm *VirtualMachine) PlacementHash() string {
 // but for the placement, the names of claims and the states of links. A VirtualMachineInstance without the annotation passes.
 func (vm *VirtualMachine) IsOfTemplate(vmi *VirtualMachineInstance) bool {
 	made := vmi.Annotations[TemplateHashAnnotation]
-	if made == "" || made == vm.TemplateHash() || made == vm.linkedHash() {
-		return true
-	}
-	// Before there was a placement hash, the template's hash was of all of the spec.
-	_, known := vmi.Annotations[PlacementHashAnnotation]
-	return !known && made == vm.wholeHash()
+	return made == "" || made == vm.TemplateHash()
 }
 
 // IsPlaced says whether a VirtualMachineInstance has the placement that the VM's template says now. A

@@ -26,9 +26,6 @@ func TestMigratableFields(t *testing.T) {
 			vmi.Status.SetCondition(VirtualMachineInstanceCondition{Type: kind, Status: metav1.ConditionTrue}, metav1.Now())
 		}
 	}
-	both := func(one, other func(*VirtualMachineInstance)) func(*VirtualMachineInstance) {
-		return func(vmi *VirtualMachineInstance) { one(vmi); other(vmi) }
-	}
 	const disk, volume = "domain: {devices: {disks: [{name: v, disk: {bus: virtio}}]}}\nvolumes: [{name: v, ", "}]"
 	filesystem := func(source string) string {
 		return "domain: {devices: {filesystems: [{name: v, virtiofs: {}}]}}\nvolumes: [{name: v, " + source + "}]"
@@ -47,8 +44,6 @@ func TestMigratableFields(t *testing.T) {
 		"secure boot":                      {"domain: {features: {smm: {enabled: true}}, firmware: {bootloader: {efi: {}}}}", nil, "", ""},
 		"variables on a shared claim":      {"domain: {firmware: {bootloader: {efi: {persistent: true}}}}", state(many), "", ""},
 		"variables on a claim of a node":   {"domain: {firmware: {bootloader: {efi: {persistent: true}}}}", state(once), "", ""},
-		"variables, earlier launcher":      {"domain: {firmware: {bootloader: {efi: {persistent: true}}}}", both(state(once), failed(ConditionStateStays)), ReasonDisksNotMigratable, "stopped and started"},
-		"shared, earlier launcher":         {"domain: {firmware: {bootloader: {efi: {persistent: true}}}}", both(state(many), failed(ConditionStateStays)), "", ""},
 		"variables on an unknown claim":    {"domain: {firmware: {bootloader: {efi: {persistent: true}}}}", nil, ReasonDisksNotMigratable, "nothing is known yet"},
 		"TPM":                              {"domain: {devices: {tpm: {}}}", nil, "", ""},
 		"TPM on a shared claim":            {"domain: {devices: {tpm: {persistent: true}}}", state(many), "", ""},

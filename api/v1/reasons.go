@@ -44,8 +44,6 @@ const (
 	ReasonStateClaim = "FailedBackendStorageCreate"
 	// ReasonStateLeft: a guest begins without state, and there is a claim that may have its state of before.
 	ReasonStateLeft = "StateLeftBehind"
-	// ReasonAwaitsUpdate: a migration waits until all of Kubeqemu is of one version.
-	ReasonAwaitsUpdate = "AwaitsUpdate"
 	// ReasonRejected and ReasonOOMKilled are the kubelet's: it rejected the pod, or the kernel
 	// killed for memory.
 	ReasonRejected  = "UnexpectedAdmissionError"
@@ -92,8 +90,6 @@ const (
 	ReasonMTUTooLarge = "MTUTooLarge"
 	// ReasonTPMEmulatorEnded is the reason of TPMFailed.
 	ReasonTPMEmulatorEnded = "TPMEmulatorEnded"
-	// ReasonEarlierLauncher is the reason of StateStays.
-	ReasonEarlierLauncher = "EarlierLauncher"
 )
 
 // Reasons of Ready for a guest that runs: GuestRunning if no readiness probe asks it. Otherwise

@@ -1,11 +1,8 @@
 package v1
 
 import (
-	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
@@ -100,10 +97,6 @@ func (vmi *VirtualMachineInstance) stateStays() string {
 	info := vmi.StateClaimInfo()
 	if info == nil {
 		return "the state that outlives the VMI is on a claim of which nothing is known yet"
-	}
-	if c := vmi.Status.Condition(ConditionStateStays); c != nil && c.Status == metav1.ConditionTrue && !slices.Contains(info.AccessModes, corev1.ReadWriteMany) {
-		return fmt.Sprintf("the state that outlives the VMI is on the claim %s, which one node can use, and the launcher is of an earlier release, which cannot send the state "+
-			"to another claim; the guest can move when the VM was stopped and started", info.ClaimName)
 	}
 	return ""
 }

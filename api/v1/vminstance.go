@@ -61,7 +61,18 @@ func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 func (vm *VirtualMachine) TemplateHash() string {
 	spec := vm.Spec.Template.Spec
 	spec.Domain.Devices.Interfaces = withoutLinkStates(spec.Domain.Devices.Interfaces)
-	return vm.placelessHash(spec)
+	spec.Place(Placement{})
+	spec.Volumes = slices.Clone(spec.Volumes)
+	for i := range spec.Volumes {
+		if spec.Volumes[i].updatable() {
+			spec.Volumes[i] = spec.Volumes[i].withoutClaim()
+		}
+	}
+	said := []any{&spec}
+	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
+		said = append(said, vm.Spec.Instancetype, vm.Spec.Preference)
+	}
+	return hashOf(said...)
 }
 
 // DeschedulerAnnotations returns the annotations of a template that follow into running guests' objects, as in KubeVirt: the descheduler reads them on the
@@ -90,31 +101,6 @@ func (vm *VirtualMachine) MetadataHash() string {
 func (vm *VirtualMachine) HasMetadata(vmi *VirtualMachineInstance) bool {
 	made := vmi.Annotations[MetadataHashAnnotation]
 	return made == "" || made == vm.MetadataHash()
-}
-
-// linkedHash is a hash as TemplateHash, with the states of links: the TemplateHash of earlier releases.
-func (vm *VirtualMachine) linkedHash() string { return vm.placelessHash(vm.Spec.Template.Spec) }
-
-func (vm *VirtualMachine) placelessHash(spec VirtualMachineInstanceSpec) string {
-	spec.Place(Placement{})
-	spec.Volumes = slices.Clone(spec.Volumes)
-	for i := range spec.Volumes {
-		if spec.Volumes[i].updatable() {
-			spec.Volumes[i] = spec.Volumes[i].withoutClaim()
-		}
-	}
-	return vm.hashWith(&spec)
-}
-
-// wholeHash is a hash as TemplateHash, but of all of the template's spec.
-func (vm *VirtualMachine) wholeHash() string { return vm.hashWith(&vm.Spec.Template.Spec) }
-
-func (vm *VirtualMachine) hashWith(spec *VirtualMachineInstanceSpec) string {
-	said := []any{spec}
-	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
-		said = append(said, vm.Spec.Instancetype, vm.Spec.Preference)
-	}
-	return hashOf(said...)
 }
 
 // hashOf is a hash of objects as JSON.

@@ -143,22 +143,6 @@ func TestVMKnowsWhereItsDisksAre(t *testing.T) {
 	}
 }
 
-// TestEarlierVersionsHashIsOfTheTemplate: a VMI that an earlier version made is still of its template.
-func TestEarlierVersionsHashIsOfTheTemplate(t *testing.T) {
-	vm := parsedVM(t, specText)
-	vm.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
-	vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, volumeOn("data", "a"))
-	vmi := &VirtualMachineInstance{}
-	vmi.Annotations = map[string]string{TemplateHashAnnotation: vm.wholeHash()}
-	if !vm.IsOfTemplate(vmi) || !vm.IsPlaced(vmi) {
-		t.Error("a restart is required after an upgrade")
-	}
-	vm.Spec.Template.Spec.NodeSelector = nil
-	if vm.IsOfTemplate(vmi) {
-		t.Error("a change after the upgrade is not seen")
-	}
-}
-
 // TestVMDoesNotStartWithoutItsCopiedDisk: a VM must not start from claims to which its disks were not copied, unless its user says so.
 func TestVMDoesNotStartWithoutItsCopiedDisk(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -112,8 +112,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := vmis.Setup(mgr); err != nil {
 		return fmt.Errorf("set up VMI controller: %w", err)
 	}
-	moves := &migration.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events, Cluster: cluster, TargetPod: vmis.TargetPod, RuledOut: vmis.RuledOut, Policies: policies,
-		Updated: func(ctx context.Context) (bool, error) { return kubevirt.Updated(ctx, mgr.GetClient()) }}
+	moves := &migration.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c, Events: events, Cluster: cluster, TargetPod: vmis.TargetPod, RuledOut: vmis.RuledOut, Policies: policies}
 	if err := moves.Setup(mgr); err != nil {
 		return fmt.Errorf("set up migration controller: %w", err)
 	}

@@ -37,28 +37,17 @@ func Spec(ctx context.Context, reader client.Reader) (*v1.KubeVirtSpec, error) {
 // RolledOut says whether every node that is to have a virt-handler has one of the present DaemonSet, which works, and every virt-controller is of
 // the present Deployment.
 func RolledOut(ctx context.Context, reader client.Reader) (bool, error) {
-	handlers, updated, err := rollout(ctx, reader)
-	return updated && handlers.complete(), err
-}
-
-// Updated is RolledOut, but that a virt-handler may not work: a node that does not answer must not keep the guests of others where they are.
-func Updated(ctx context.Context, reader client.Reader) (bool, error) {
-	_, updated, err := rollout(ctx, reader)
-	return updated, err
-}
-
-func rollout(ctx context.Context, reader client.Reader) (handlers component, updated bool, err error) {
 	set, deployment := &appsv1.DaemonSet{}, &appsv1.Deployment{}
 	for name, object := range map[string]client.Object{v1.VirtHandler: set, v1.VirtController: deployment} {
 		err := reader.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: name}, object)
 		if apierrors.IsNotFound(err) {
-			return component{}, false, nil
+			return false, nil
 		}
 		if err != nil {
-			return component{}, false, fmt.Errorf("get %s: %w", name, err)
+			return false, fmt.Errorf("get %s: %w", name, err)
 		}
 	}
-	handlers = handlerComponent(set)
+	handlers := handlerComponent(set)
 	controllers := deployed(v1.VirtController, deployment)
-	return handlers, handlers.rolledOut() && controllers.rolledOut() && deployment.Status.Replicas <= controllers.wanted, nil
+	return handlers.rolledOut() && handlers.complete() && controllers.rolledOut() && deployment.Status.Replicas <= controllers.wanted, nil
 }

@@ -41,8 +41,6 @@ type Reconciler struct {
 	TargetPod func(context.Context, *v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error)
 	// RuledOut says which labels of CPUs keep a target pod off the nodes; empty if none does.
 	RuledOut func(context.Context, *corev1.Pod) (string, error)
-	// Updated says whether every virt-handler and virt-controller is of the present version.
-	Updated func(context.Context) (bool, error)
 	// Policies are the cluster's MigrationPolicies.
 	Policies *Policies
 

@@ -55,7 +55,7 @@ func newCluster(t *testing.T) *cluster {
 		}
 		return w.Create(ctx, o, options...)
 	}}).Build()
-	c.Reconciler = &Reconciler{Updated: func(context.Context) (bool, error) { return true, nil }, Client: c.client, Live: c.client, Events: c.events, Clock: c.clock, Policies: &Policies{Live: c.client, Clock: c.clock},
+	c.Reconciler = &Reconciler{Client: c.client, Live: c.client, Events: c.events, Clock: c.clock, Policies: &Policies{Live: c.client, Clock: c.clock},
 		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil },
 		TargetPod: func(_ context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error) {
 			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: v1.LauncherPodName(vmi.Name, vmi.UID, m.UID), UID: "target",

@@ -59,9 +59,6 @@ func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
 	if w.vmi.CopiesClaims() && !policy.CopiesClaims() {
 		return waitDelay, nil // the VMI's controller is about to notice that
 	}
-	if waits, err := r.awaitsUpdate(ctx, w); err != nil || waits {
-		return waitDelay, err
-	}
 	if alone, err := r.alone(ctx, w); alone != "" || err != nil {
 		if alone != "" {
 			end(w, alone)

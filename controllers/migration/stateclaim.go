@@ -18,21 +18,6 @@ import (
 // This file makes the claim for the state of a guest that leaves a claim which only one node can use. After the migration it deletes the claim that the
 // state is not on.
 
-// awaitsUpdate says whether a guest whose state is to move to another claim stays for now, because a virt-handler may be of an earlier version: two of
-// them would move the guest without its UEFI variables.
-func (r *Reconciler) awaitsUpdate(ctx context.Context, w *work) (bool, error) {
-	if from, to := stateclaim.Move(w.vmi, w.migration.UID); from == to {
-		return false, nil
-	}
-	updated, err := r.Updated(ctx)
-	if err != nil || updated {
-		return false, err
-	}
-	r.Events.Eventf(w.migration, w.vmi, corev1.EventTypeNormal, v1.ReasonAwaitsUpdate, "Migrate",
-		"The migration takes the guest's state to another claim, and waits until every virt-handler and virt-controller is of the present version: see kubectl rollout status -n %s", v1.KubeVirtNamespace)
-	return true, nil
-}
-
 // makeStateClaim makes the claim for the guest's state at the target. why is why it can never be done.
 func (r *Reconciler) makeStateClaim(ctx context.Context, w *work) (why string, err error) {
 	m := w.state()

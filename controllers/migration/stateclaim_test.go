@@ -129,23 +129,6 @@ func TestOldStateClaimNeedsTheSourcesWord(t *testing.T) {
 	}
 }
 
-// TestStateMoveWaitsForNewHandlers: a guest whose state goes to another claim waits for the virt-handlers of the present version. Others do not.
-func TestStateMoveWaitsForNewHandlers(t *testing.T) {
-	for mode, waits := range map[corev1.PersistentVolumeAccessMode]bool{corev1.ReadWriteOnce: true, corev1.ReadWriteMany: false} {
-		c := newCluster(t)
-		c.withState(mode, false)
-		updated := false
-		c.Updated = func(context.Context) (bool, error) { return updated, nil }
-		m := c.migration("m", "a")
-		now, vmi := c.steps(m)
-		if begun := vmi.Status.MigrationState != nil; begun == waits || c.states() != oldState || waits && (now.Status.Phase != v1.MigrationPending || !strings.Contains(c.said(), v1.ReasonAwaitsUpdate)) {
-			t.Errorf("%s: %s, begun %t, claims %s", mode, now.Status.Phase, begun, c.states())
-		}
-		updated = true
-		c.comes(m, v1.MigrationRunning)
-	}
-}
-
 // TestSharedStateClaimIsTheTargetsToo: a claim that both nodes can use is the target's, too.
 func TestSharedStateClaimIsTheTargetsToo(t *testing.T) {
 	c := newCluster(t)

@@ -22,7 +22,6 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
-	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
@@ -137,7 +136,7 @@ func TestUnreadLinkKeepsWhatIsKnown(t *testing.T) {
 // tap of each by its name, and a DHCP socket for those that have an address to tell. Without one of
 // the links, the guest does not start, and nothing is wired.
 func TestEachInterfaceIsWiredToItsOwnLink(t *testing.T) {
-	for name, missing := range map[string]string{"": "", "without Multus": "lan", "older launcher": ""} {
+	for name, missing := range map[string]string{"": "", "without Multus": "lan"} {
 		t.Run(name, func(t *testing.T) {
 			n, netns, vmi := newNode(t), nodetest.PodNetwork(t), besideVMI()
 			vmi.Spec.Domain.Devices.AutoattachGraphicsDevice, vmi.Spec.Domain.Devices.AutoattachSerialConsole = ptr.To(false), ptr.To(false)
@@ -148,11 +147,7 @@ func TestEachInterfaceIsWiredToItsOwnLink(t *testing.T) {
 				}
 			}
 			launcher := n.Dial(t, "vm1")
-			hello, sockets := nodetest.Hello(), []string{"router/default", "dhcp6/default"}
-			if name == "older launcher" { // it knows nothing of IPv6, and gets none
-				hello.Features, sockets = slices.DeleteFunc(control.Features(), func(f string) bool { return f == control.FeatureIPv6 }), nil
-			}
-			launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, netns))
+			launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, netns))
 			n.Await(t)
 			acceleration := accelerator.New(broken)
 			acceleration.PermitEmulation(true)
@@ -180,7 +175,7 @@ func TestEachInterfaceIsWiredToItsOwnLink(t *testing.T) {
 					}
 				}
 			}
-			want := slices.Concat([]string{"tap/lan/0", "tap/default/0", "dhcp/default"}, sockets, []string{"tap/given/0", "dhcp/given"})
+			want := []string{"tap/lan/0", "tap/default/0", "dhcp/default", "router/default", "dhcp6/default", "tap/given/0", "dhcp/given"}
 			if !slices.Equal(names, want) {
 				t.Errorf("it came with the files %q, want %q", names, want)
 			}
@@ -188,8 +183,8 @@ func TestEachInterfaceIsWiredToItsOwnLink(t *testing.T) {
 			if err := control.Decode(last.Data, &request); err != nil || len(request.DHCP) != 2 || request.DHCP[1].Lease.ClientIP != prefix("192.0.2.9/24") || request.DHCP[1].Lease.ClientMAC != v1.MAC(vmi.UID, "given") {
 				t.Errorf("leases %+v: %v", request.DHCP, err)
 			}
-			if len(request.IPv6) != len(sockets)/2 || slices.Contains(request.Needs, control.FeatureIPv6) != (len(sockets) > 0) {
-				t.Errorf("IPv6 %+v, needs %q", request.IPv6, request.Needs)
+			if len(request.IPv6) != 1 {
+				t.Errorf("IPv6 %+v", request.IPv6)
 			}
 		})
 	}
@@ -327,21 +322,5 @@ func TestMoveNeedsThePodsAddressesOrNone(t *testing.T) {
 	links["given"] = given
 	if err := sameAddresses(vmi, links); err == nil || !strings.Contains(err.Error(), "192.0.2.10 on this node") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// TestTargetMustKnowMultusAndCopies: a target that knows no networks of Multus, or no copies of claims, refuses a guest that has them.
-func TestTargetMustKnowMultusAndCopies(t *testing.T) {
-	vmi := besideVMI()
-	if got := needsOf(vmi, map[string]int64{"root": 1}); !slices.Equal(got, []string{peers.NeedClaims, peers.NeedNetworks}) {
-		t.Errorf("got %q", got)
-	}
-	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourcePersistentStatePVCName: "a", TargetPersistentStatePVCName: "b"}
-	if got := needsOf(vmi, nil); !slices.Equal(got, []string{peers.NeedNetworks, peers.NeedState}) {
-		t.Errorf("a guest whose state goes to another claim needs %q", got)
-	}
-	vmi.Status.MigrationState.TargetPersistentStatePVCName = "a"
-	if vmi.Spec.Networks = vmi.Spec.Networks[:1]; len(needsOf(vmi, nil)) != 0 {
-		t.Errorf("a guest on the pod network needs %q", needsOf(vmi, nil))
 	}
 }

@@ -30,7 +30,7 @@ func (a *Arrivals) Receive(ctx context.Context, node string, migration types.UID
 		return err
 	}
 	if slices.Contains(offered.disks, control.VariablesDisk) && !a.opened(offered, control.VariablesDisk) {
-		return errors.New("the source's virt-handler does not send the UEFI variables, which go to another claim: it is of an earlier release")
+		return errors.New("the source's virt-handler does not send the UEFI variables, which go to another claim")
 	}
 	return offered.launcher.Call(ctx, control.CommandReceive, nil, nil)
 }

@@ -150,7 +150,6 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	}
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	reportTPM(object, launcher.State(), now)
-	reportStateStays(object, launcher.Features, now)
 	reportNUMA(object, now)
 	again = sooner(again, r.speed(ctx, object, launcher, now))
 	if startErr != nil {

@@ -106,7 +106,7 @@ func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInsta
 		return 0, fmt.Errorf("look for other guests: %w", err)
 	}
 	switch {
-	case waiting && wait > 0 && launcher.Has(control.CommandUnpause) == nil:
+	case waiting && wait > 0:
 		return wait, r.start(ctx, object, launcher, true)
 	case wait > 0:
 		return wait, nil

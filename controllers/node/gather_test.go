@@ -133,9 +133,7 @@ func TestGuestThatHasWaitedStartsDespiteErrors(t *testing.T) {
 func TestGuestIsHeldWhileAnotherIsOnItsWay(t *testing.T) {
 	n, netns, now := newNode(t), nodetest.PodNetwork(t), time.Now()
 	launcher := n.Dial(t, "vm1")
-	hello := nodetest.Hello()
-	hello.Features = control.Features()
-	launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, netns))
+	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, netns))
 	n.Await(t)
 	s := n.sessions.Get(nodetest.Pod("a"))
 	acceleration := accelerator.New(broken)

@@ -16,7 +16,7 @@ import (
 // and follows the jobs. It returns the wait until a failed growth is tried again, or 0.
 func (r *Reconciler) growDisks(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (again time.Duration) {
 	state := launcher.State()
-	if state.StartedAt == nil || state.State == control.StateExited || launcher.Has(control.CommandGrowDisk) != nil {
+	if state.StartedAt == nil || state.State == control.StateExited {
 		return 0
 	}
 	for _, d := range vmi.Spec.Domain.Devices.Disks {

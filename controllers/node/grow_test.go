@@ -45,7 +45,7 @@ func newGrowing(t *testing.T) *growing {
 func (g *growing) session(jobs ...control.Job) *sessions.Session {
 	g.Helper()
 	s := answering(g.T, g.asked)
-	s.Features = control.Features()
+	s.Commands = control.KnownCommands()
 	g.report(s, jobs...)
 	return s
 }

@@ -20,7 +20,7 @@ const linkPatience = 10 * time.Second
 // attempt is repeated, or 0. What the launcher's Machine says counts as the state that there is.
 func (r *Reconciler) setLinks(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (again time.Duration) {
 	state := launcher.State()
-	if state.StartedAt == nil || state.State == control.StateExited || launcher.Has(control.CommandSetLink) != nil {
+	if state.StartedAt == nil || state.State == control.StateExited {
 		return 0
 	}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
@@ -39,11 +39,10 @@ func (r *Reconciler) setLinks(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return again
 }
 
-// linkState is the state of the link of a guest's card; empty if the launcher does not tell. The launcher of an earlier release
-// leaves all links up, and cannot change them.
+// linkState is the state of the link of a guest's card; empty if the launcher does not tell.
 func linkState(launcher *sessions.Session, nic string) v1.InterfaceState {
 	m := launcher.State().Machine
-	if m == nil || launcher.Has(control.CommandSetLink) != nil {
+	if m == nil {
 		return ""
 	}
 	i := slices.IndexFunc(m.NICs, func(n qemuargs.NIC) bool { return n.Name == nic })

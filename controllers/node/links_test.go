@@ -48,13 +48,6 @@ func TestLinksAreSetAndReported(t *testing.T) {
 	if up, down := linkState(s, "own"), linkState(s, "lan"); up != v1.LinkUp || down != v1.LinkDown {
 		t.Errorf("states %q and %q", up, down)
 	}
-	features := s.Features
-	s.Features = nil
-	steps("an older launcher", v1.LinkDown, "", machine(), 0)
-	if is := linkState(s, "own"); is != "" {
-		t.Errorf("an older launcher: %q", is)
-	}
-	s.Features = features
 	s.Client.Close()
 	steps("a launcher that is gone", v1.LinkDown, "", machine(), linkPatience)
 }

@@ -17,12 +17,11 @@ import (
 const holdPatience = 10 * time.Second
 
 // holdPings tells the launcher whether it is to answer guestAgentPing probes by itself, if that
-// has changed. It returns the wait until a failed attempt is repeated, or 0. A launcher without
-// the feature goes on asking the guest agent.
+// has changed. It returns the wait until a failed attempt is repeated, or 0.
 func (r *Reconciler) holdPings(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (again time.Duration) {
 	state, agent := launcher.State(), cmp.Or(launcher.Agent(), &control.AgentReport{})
 	hold := vmi.PausesGuestAgentProbes()
-	if state.StartedAt == nil || state.State == control.StateExited || !withAgent(state) || agent.PingsHeld == hold || launcher.Has(control.CommandHoldPings) != nil {
+	if state.StartedAt == nil || state.State == control.StateExited || !withAgent(state) || agent.PingsHeld == hold {
 		return 0
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("hold", hold)

@@ -42,10 +42,6 @@ func TestLauncherIsToldToHoldPings(t *testing.T) {
 	steps("the annotation is gone", &control.AgentReport{PingsHeld: true}, `hold-pings {"hold":false}`)
 	steps("not held", &control.AgentReport{}, "")
 	g.vmi.Annotations = map[string]string{v1.PauseGuestAgentProbesAnnotation: "true"}
-	features := s.Features
-	s.Features = nil
-	steps("an older launcher", nil, "")
-	s.Features = features
 	s.SetState(control.StateReport{State: control.StateRunning, StartedAt: &g.now, Machine: &qemuargs.Machine{}})
 	steps("no port of an agent", nil, "")
 	s.SetState(control.StateReport{State: control.StateWaiting})

@@ -36,7 +36,7 @@ type postCopy struct {
 const postCopyPatience = time.Minute
 
 // wishes are what the source would use if the target can.
-func (d *departure) wishes(launcher *sessions.Session) []string {
+func (d *departure) wishes() []string {
 	if !d.vmi.Status.MigrationState.MigrationConfiguration.PostCopy() {
 		return nil
 	}
@@ -44,11 +44,7 @@ func (d *departure) wishes(launcher *sessions.Session) []string {
 		d.postCopy.refused = "the guest has file systems, whose programs cannot wait for memory that is not there yet"
 		return nil
 	}
-	if err := launcher.Has(control.CommandPostCopy); err != nil {
-		d.postCopy.refused = "the source: " + control.Short(err.Error())
-		return nil
-	}
-	d.postCopy.refused = "the target's virt-handler is of a version without post-copy"
+	d.postCopy.refused = "the target's virt-handler did not answer the wish"
 	return []string{peers.WishPostCopy}
 }
 
@@ -148,9 +144,6 @@ func (a *Arrivals) grant(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 	}
 	if !vmi.Status.MigrationState.MigrationConfiguration.PostCopy() {
 		return deny("the migration's configuration does not allow it")
-	}
-	if err := launcher.Has(control.CommandPermitPostCopy); err != nil {
-		return deny(err.Error())
 	}
 	var reply control.PostCopyReply
 	if err := launcher.Call(ctx, control.CommandPermitPostCopy, nil, &reply); err != nil {

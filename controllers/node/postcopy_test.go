@@ -3,7 +3,7 @@ package node
 import (
 	"encoding/json"
 	"io"
-	"slices"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -100,9 +100,8 @@ func TestMigrationGoesOnWithoutPostCopy(t *testing.T) {
 		"no device": {func(m *moving) {
 			m.target.answer(control.CommandPermitPostCopy, `{"refused":"Userfaultfd not available"}`)
 		}, "the target: Userfaultfd not available"},
-		"the target's launcher":     {func(m *moving) { m.lacks(m.there.Node, m.status().TargetPod) }, "the target: "},
-		"the source's launcher":     {func(m *moving) { m.lacks(m.here, m.status().SourcePod) }, "the source: "},
-		"the target's virt-handler": {func(m *moving) { m.older = true }, "of a version without post-copy"},
+		"the target's launcher":     {func(m *moving) { m.lacks(m.there.Node, m.status().TargetPod, control.CommandPermitPostCopy) }, "the target: "},
+		"the target's virt-handler": {func(m *moving) { m.older = true }, "did not answer the wish"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newLate(t)
@@ -287,8 +286,9 @@ func TestPostCopyTargetAsksAgainToRun(t *testing.T) {
 	}
 }
 
-// lacks takes the feature post-copy from a launcher.
-func (m *moving) lacks(node *Reconciler, pod string) {
+// lacks takes a command from a launcher.
+func (m *moving) lacks(node *Reconciler, pod, command string) {
 	launcher := node.Sessions.Get(types.NamespacedName{Namespace: "default", Name: pod})
-	launcher.Features = slices.DeleteFunc(launcher.Features, func(f string) bool { return f == control.FeaturePostCopy })
+	launcher.Commands = maps.Clone(launcher.Commands)
+	delete(launcher.Commands, command)
 }

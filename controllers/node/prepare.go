@@ -16,7 +16,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -124,11 +123,7 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 		return err
 	}
 	request.Incoming, request.Paused = true, false
-	request.Needs = request.NeededFeatures()
-	if stateclaim.IsCopied(vmi.Status.MigrationState) {
-		request.Needs = append(request.Needs, control.FeatureStateCopy)
-	}
-	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
+	if errs := unfit(&request, launcher); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
 	links, err := linksOf(launcher, vmi)
@@ -138,7 +133,7 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 	if err := sameAddresses(vmi, links); err != nil {
 		return err
 	}
-	connections, errs := connections(vmi, machine, withoutIPv6(links, launcher.Features))
+	connections, errs := connections(vmi, machine, links)
 	if len(errs) > 0 {
 		return errs.ToAggregate()
 	}
@@ -151,7 +146,7 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 		return err
 	}
 	a.Node.warnUnfiltered(ctx, vmi, w)
-	w.serve(&request)
+	request.DHCP, request.IPv6 = w.leases, w.ipv6
 	if err := launcher.Call(ctx, control.CommandStart, request, nil, w.files...); err != nil {
 		return fmt.Errorf("hand the machine to the launcher: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -86,15 +85,9 @@ func (d *departure) send(ctx context.Context) error {
 	if launcher == nil {
 		return control.ErrClosed
 	}
-	if err := launcher.Has(control.CommandMigrate); err != nil {
-		return err
-	}
 	machine := launcher.State().Machine
 	if machine == nil {
 		return errors.New("the launcher reports no Machine")
-	}
-	if copiesVariables(d.vmi) && !slices.Contains(launcher.Features, control.FeatureStateCopy) {
-		return fmt.Errorf("the launcher is of an earlier release, without the feature %s, and cannot send the UEFI variables to another claim: stop and start the VM", control.FeatureStateCopy)
 	}
 	m := d.vmi.Status.MigrationState
 	to := peers.Destination{Address: m.TargetState.NodeAddress, Node: m.TargetNode, Migration: m.MigrationUID}
@@ -104,8 +97,7 @@ func (d *departure) send(ctx context.Context) error {
 	if offer.Claims, err = movedSizes(ctx, launcher, d.vmi); err != nil {
 		return err
 	}
-	offer.Needs = append(needsOf(d.vmi, offer.Claims), control.MachineNeeds(machine)...)
-	offer.Wishes = d.wishes(launcher)
+	offer.Wishes = d.wishes()
 	answer, err := d.prepare(ctx, to, offer)
 	if err != nil {
 		return err
@@ -126,21 +118,6 @@ func (d *departure) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the launcher did not end the migration within %s", most))
 	defer cancel()
 	return d.copy(ctx, launcher, bounds)
-}
-
-// needsOf is what a target must know of, so that the guest can move there.
-func needsOf(vmi *v1.VirtualMachineInstance, claims map[string]int64) []string {
-	var needs []string
-	if len(claims) > 0 {
-		needs = append(needs, peers.NeedClaims)
-	}
-	if slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil }) {
-		needs = append(needs, peers.NeedNetworks)
-	}
-	if stateclaim.IsCopied(vmi.Status.MigrationState) {
-		needs = append(needs, peers.NeedState)
-	}
-	return needs
 }
 
 // copiesVariables says whether a migration takes the UEFI variables from one claim to another.

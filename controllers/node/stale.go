@@ -98,8 +98,7 @@ func find(ctx context.Context, reader client.Reader, key types.NamespacedName) (
 	return vmi, nil
 }
 
-// endAtOnce has a launcher end its guest without a grace period, if the launcher knows how to shorten
-// it. A launcher that hangs up has ended.
+// endAtOnce has a launcher end its guest without a grace period. A launcher that hangs up has ended.
 func endAtOnce(ctx context.Context, launcher *sessions.Session) error {
 	ask := func(command string, arguments any) error {
 		ctx, cancel := context.WithTimeout(ctx, endTimeout)
@@ -109,9 +108,5 @@ func endAtOnce(ctx context.Context, launcher *sessions.Session) error {
 		}
 		return nil
 	}
-	var failed error
-	if launcher.Has(control.CommandGrace) == nil {
-		failed = ask(control.CommandGrace, control.GraceRequest{})
-	}
-	return errors.Join(failed, ask(control.CommandShutdown, nil))
+	return errors.Join(ask(control.CommandGrace, control.GraceRequest{}), ask(control.CommandShutdown, nil))
 }

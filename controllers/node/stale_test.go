@@ -29,17 +29,15 @@ import (
 func TestGuestWithoutVMIEndsAtOnce(t *testing.T) {
 	end := []string{`grace {"seconds":0}`, "shutdown null"}
 	for name, c := range map[string]struct {
-		vmi      func(*v1.VirtualMachineInstance) // nil: there is none
-		cached   bool
-		age      time.Duration
-		state    control.State
-		features []string
-		live     error
-		want     []string
-		again    time.Duration
+		vmi    func(*v1.VirtualMachineInstance) // nil: there is none
+		cached bool
+		age    time.Duration
+		state  control.State
+		live   error
+		want   []string
+		again  time.Duration
 	}{
 		"the VMI is gone":                 {age: staleAfter, want: end, again: staleAfter},
-		"an older launcher":               {age: staleAfter, features: []string{}, want: []string{"shutdown null"}, again: staleAfter},
 		"the VMI is gone, just connected": {age: time.Second, again: staleAfter - time.Second},
 		"the VMI is gone, the guest too":  {age: staleAfter, state: control.StateExited},
 		"a new VMI of the name":           {vmi: func(vmi *v1.VirtualMachineInstance) { vmi.UID = "another" }, age: time.Hour, want: end, again: staleAfter},
@@ -74,9 +72,7 @@ func TestGuestWithoutVMIEndsAtOnce(t *testing.T) {
 			launcher := answering(t, asked)
 			launcher.Slot, launcher.Since = "s", clock.Now().Add(-c.age)
 			launcher.Pod = types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName("vm", "u1", v1.FirstPod)}
-			if launcher.Features = control.Features(); c.features != nil {
-				launcher.Features = c.features
-			}
+			launcher.Commands = control.KnownCommands()
 			state := c.state
 			if state == "" {
 				state = control.StateRunning

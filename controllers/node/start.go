@@ -30,17 +30,6 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if err != nil {
 		return err
 	}
-	// The launcher of an older image does not know the question about config volumes.
-	if len(handover.Inspection(vmi).ConfigVolumes) > 0 {
-		if errs := lacking(launcher.Features, []string{control.FeatureConfig}); len(errs) > 0 {
-			return r.reject(ctx, launcher, errs)
-		}
-	}
-	if vmi.Spec.Domain.Devices.HasSRIOV() {
-		if errs := lacking(launcher.Features, []string{control.FeatureSRIOV}); len(errs) > 0 {
-			return r.reject(ctx, launcher, errs)
-		}
-	}
 	host, err := r.host(ctx, vmi, launcher, links)
 	if errs := hopeless(vmi, launcher, err); errs != nil {
 		return r.reject(ctx, launcher, errs)
@@ -57,11 +46,10 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return err
 	}
 	request.Paused = request.Paused || hold
-	request.Needs = request.NeededFeatures()
-	if errs := unfit(&request, launcher.Features); len(errs) > 0 {
+	if errs := unfit(&request, launcher); len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
-	connections, errs := connections(vmi, machine, withoutIPv6(links, launcher.Features))
+	connections, errs := connections(vmi, machine, links)
 	if len(errs) > 0 {
 		return r.reject(ctx, launcher, errs)
 	}
@@ -77,8 +65,12 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return err
 	}
 	r.warnUnfiltered(ctx, vmi, w)
-	w.serve(&request)
-	if err := launcher.Call(ctx, control.CommandStart, request, nil, w.files...); err != nil {
+	request.DHCP, request.IPv6 = w.leases, w.ipv6
+	err = launcher.Call(ctx, control.CommandStart, request, nil, w.files...)
+	if errs := lacking(err); errs != nil { // what the guest is told of its network
+		return r.reject(ctx, launcher, errs)
+	}
+	if err != nil {
 		return fmt.Errorf("hand the machine to the launcher: %w", err)
 	}
 	return nil
@@ -86,21 +78,22 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 
 // unfit says why a launcher cannot run the VM, before anything is wired. The launcher comes
 // with the pod's image, so that repeating the start would not help.
-func unfit(request *control.StartRequest, features []string) field.ErrorList {
-	errs := lacking(features, request.Needs)
+func unfit(request *control.StartRequest, launcher *sessions.Session) field.ErrorList {
+	errs := lacking(launcher.Takes(control.CommandStart, request))
 	if err := control.CheckMachine(&request.Machine); err != nil {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "domain"), err.Error()))
 	}
 	return errs
 }
 
-// lacking says which needed features are not among a launcher's, and what to do.
-func lacking(features, needs []string) field.ErrorList {
-	var errs field.ErrorList
-	for _, feature := range control.Lacks(features, needs) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"), fmt.Sprintf("needs the feature %q, which this pod's virt-launcher does not have: delete the VMI and make it anew, or restart its VM", feature)))
+// lacking returns what an error says that a launcher does not know, and what to do.
+func lacking(err error) field.ErrorList {
+	var lacks sessions.LackingError
+	if !errors.As(err, &lacks) {
+		return nil
 	}
-	return errs
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("needs %s, which this pod's virt-launcher does not know: "+
+		"delete the VMI and make it anew, or restart its VM", lacks.String()))}
 }
 
 // host gathers what resolve.Machine needs besides the VMI.
@@ -116,7 +109,6 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	if cpu := vmi.Spec.Domain.CPU; r.HostModel != nil && (cpu == nil || cpu.Model == "" || cpu.Model == v1.HostModel) {
 		host.HostModel = r.HostModel(ctx, choice.Accelerator, launcher.QEMUVersion)
 	}
-	host.PlainDisks = len(control.Lacks(launcher.Features, []string{control.FeatureDiskTuning})) > 0
 	cluster := &v1.KubeVirtConfiguration{}
 	var err error
 	if r.Cluster != nil {
@@ -147,7 +139,7 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	for nic, link := range links {
 		facts := nicFacts(link)
-		facts.RefreshLink = vmi.Status.RefreshesLink(nic) && len(control.Lacks(launcher.Features, []string{control.FeatureLinkRefresh})) == 0
+		facts.RefreshLink = vmi.Status.RefreshesLink(nic)
 		host.NICs[nic] = facts
 	}
 	cards, err := handover.Devices(request, reply, vmi.Status.LauncherDevices(launcher.Pod.Name))
@@ -164,6 +156,9 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 // not known before virt-controller has copied what Multus says. Multus says that before the kubelet knows the addresses of the
 // pod, so whoever has the addresses has all that Multus said.
 func hopeless(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, err error) field.ErrorList {
+	if errs := lacking(err); errs != nil {
+		return errs
+	}
 	switch {
 	case errors.Is(err, errForeign):
 		return field.ErrorList{field.Forbidden(field.NewPath("spec", "architecture"), err.Error())}

@@ -48,7 +48,7 @@ func (n *statsNode) add(name, text string) {
 	n.asked[name] = asked
 	ours, theirs := testkit.SocketPair(n.t)
 	pod := types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName(name, types.UID(name), v1.FirstPod)}
-	if !n.sessions.Add(&sessions.Session{Slot: name, Pod: pod, Features: control.Features(), Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(*control.Message) {})}) {
+	if !n.sessions.Add(&sessions.Session{Slot: name, Pod: pod, Commands: control.KnownCommands(), Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(*control.Message) {})}) {
 		n.t.Fatal("the session is not taken")
 	}
 	launcher := control.NewConn(theirs)

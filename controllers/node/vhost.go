@@ -2,7 +2,6 @@ package node
 
 import (
 	"os"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -10,7 +9,6 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -62,11 +60,10 @@ func (h *vhostCounts) forget(name types.NamespacedName) {
 	delete(h.by, name)
 }
 
-// hasVhostNet says whether the node's kernel can move a guest's packets, and the guest's launcher
-// can take the files for it. A launcher of an older image would refuse the files. Opening the
-// device loads the kernel's module, so a node that emulates is not asked.
+// hasVhostNet says whether the node's kernel can move a guest's packets. Opening the device loads the
+// kernel's module, so a node that emulates is not asked.
 func (r *Reconciler) hasVhostNet(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, by qemuargs.Accelerator) bool {
-	if by != qemuargs.KVM || r.OpenVhostNet == nil || !slices.Contains(launcher.Features, control.FeatureVhostNet) || !r.vhostCounts.left(vmi, launcher.Pod.Name) {
+	if by != qemuargs.KVM || r.OpenVhostNet == nil || !r.vhostCounts.left(vmi, launcher.Pod.Name) {
 		return false
 	}
 	files, err := r.OpenVhostNet(1)

@@ -48,30 +48,25 @@ func (d *vhostDevice) stillOpen() (n int) {
 }
 
 // TestLauncherGetsVhostNetForEachQueue: with KVM a launcher gets a file of vhost-net for each queue, where the kernel has
-// vhost-net and the launcher knows it. An older launcher is started without.
+// vhost-net.
 func TestLauncherGetsVhostNetForEachQueue(t *testing.T) {
-	older := slices.DeleteFunc(control.Features(), func(f string) bool { return f == control.FeatureVhostNet })
 	works, broken := kvmcheck.Result{Verdict: kvmcheck.Works}, kvmcheck.Result{Verdict: kvmcheck.Broken}
 	for name, c := range map[string]struct {
-		kvm      kvmcheck.Result
-		device   vhostDevice
-		features []string
-		opens    int
-		want     []string
-		fails    bool
+		kvm    kvmcheck.Result
+		device vhostDevice
+		opens  int
+		want   []string
+		fails  bool
 	}{
-		"all have it":    {works, vhostDevice{}, control.Features(), 2, []string{"tap/default/0", "vhost/default/0", "dhcp/default"}, false},
-		"older launcher": {works, vhostDevice{}, older, 0, []string{"tap/default/0", "dhcp/default"}, false},
-		"another kernel": {works, vhostDevice{missing: true}, control.Features(), 0, []string{"tap/default/0", "dhcp/default"}, false},
-		"emulation":      {broken, vhostDevice{}, control.Features(), 0, []string{"tap/default/0", "dhcp/default"}, false},
-		"the open fails": {works, vhostDevice{breaks: true}, control.Features(), 1, nil, true},
+		"all have it":    {works, vhostDevice{}, 2, []string{"tap/default/0", "vhost/default/0", "dhcp/default"}, false},
+		"another kernel": {works, vhostDevice{missing: true}, 0, []string{"tap/default/0", "dhcp/default"}, false},
+		"emulation":      {broken, vhostDevice{}, 0, []string{"tap/default/0", "dhcp/default"}, false},
+		"the open fails": {works, vhostDevice{breaks: true}, 1, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			launcher := n.Dial(t, "vm1")
-			hello := nodetest.Hello()
-			hello.Features = c.features
-			launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
+			launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
 			n.Await(t)
 			acceleration := accelerator.New(c.kvm)
 			acceleration.PermitEmulation(true)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	corev1 "k8s.io/api/core/v1"
@@ -164,32 +163,6 @@ func (w *wiring) connect(vmi *v1.VirtualMachineInstance, c connection, netns ns.
 		w.ipv6 = append(w.ipv6, control.IPv6Server{NIC: c.name, Lease: c.plan.Lease6(), Service: service})
 	}
 	return nil
-}
-
-// serve completes a start request with what the launcher tells the guest.
-func (w *wiring) serve(request *control.StartRequest) {
-	request.DHCP, request.IPv6 = w.leases, w.ipv6
-	for _, need := range request.NeededFeatures() { // beside those that the migration needs
-		if !slices.Contains(request.Needs, need) {
-			request.Needs = append(request.Needs, need)
-		}
-	}
-}
-
-// withoutIPv6 takes IPv6 from the pod's own interface, for a launcher that knows nothing of it:
-// a guest in a pod with both families then has IPv4 alone, as with the virt-handler of its launcher's release.
-func withoutIPv6(links map[string]netsetup.Facts, features []string) map[string]netsetup.Facts {
-	if slices.Contains(features, control.FeatureIPv6) {
-		return links
-	}
-	out := map[string]netsetup.Facts{}
-	for nic, facts := range links {
-		if facts.Link == v1.PodLink {
-			facts.Addresses = slices.DeleteFunc(slices.Clone(facts.Addresses), func(a netip.Prefix) bool { return a.Addr().Is6() })
-		}
-		out[nic] = facts
-	}
-	return out
 }
 
 // bring adds the files behind an interface's queues.

@@ -8,7 +8,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// observeMemory notes the guest's memory, and what its pod books besides it. A pod of an earlier release does not say the latter.
+// observeMemory notes the guest's memory, and what its pod books besides it.
 func observeMemory(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) {
 	m := vmi.Spec.Domain.Memory
 	if m == nil || m.Guest == nil {

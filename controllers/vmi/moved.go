@@ -75,8 +75,8 @@ func (r *Reconciler) keep(ctx context.Context, vmi *v1.VirtualMachineInstance, c
 	return nil
 }
 
-// offersFaults says whether all nodes that take guests offer FaultResource. While an earlier virt-handler is on a node, a pod that
-// asks for the resource would find no place there.
+// offersFaults reports whether all nodes that take guests offer FaultResource. Where a virt-handler cannot hand it out, a pod that
+// asks for the resource would find no place.
 func (r *Reconciler) offersFaults(ctx context.Context) (bool, error) {
 	nodes := corev1.NodeList{}
 	for {

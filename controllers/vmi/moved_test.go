@@ -142,7 +142,7 @@ func TestOnlyAPostCopyPodAsksForUserfaultfd(t *testing.T) {
 	}{
 		"allowed":                     {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": quantity("110"), "takes no guests": {}}, true},
 		"not allowed":                 {false, map[string]corev1.ResourceList{"a": quantity("110")}, false},
-		"an earlier virt-handler":     {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": {SlotResource: resource.MustParse("110")}}, false},
+		"it cannot be handed out":     {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": {SlotResource: resource.MustParse("110")}}, false},
 		"a virt-handler that is away": {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": quantity("0")}, false},
 	} {
 		m := newMove(t)

@@ -2,7 +2,7 @@ package control
 
 import "time"
 
-// Commands about QEMU's guest agent (FeatureAgent, FeatureSoftReboot).
+// Commands about QEMU's guest agent.
 const (
 	CommandGuestInfo   = "guest-info"        // → GuestInfo
 	CommandUsers       = "guest-users"       // → GuestUsers

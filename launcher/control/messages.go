@@ -4,8 +4,8 @@
 // The launcher dials and says hello, with its network namespace as a file descriptor. From
 // then on the handler asks, and the launcher answers and sends events. No message says which
 // VM it is about: the connection is the identity. A launcher lives for months and keeps its
-// version of the protocol. A newer handler reads the launcher's features from hello, and asks
-// for no others. So answers and events may hold fields that their reader does not know;
+// version of the protocol. A newer handler reads from hello which commands the launcher knows, and which
+// fields of their arguments, and asks for no others. So answers and events may hold fields that their reader does not know;
 // commands may not.
 package control
 
@@ -19,8 +19,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Version is the version of the message format. Features say what a launcher can do beyond the
-// core.
+// Version is the version of the message format. Hello says what a launcher knows.
 const Version = 1
 
 // Commands that the handler sends, and the events that the launcher sends.
@@ -31,7 +30,6 @@ const (
 	CommandShutdown   = "shutdown"    // → nothing; as SIGTERM
 	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
 
-	// Commands of features, as is grow-disk (FeatureOf). Only grace and set-link have arguments.
 	CommandPause   = "pause"    // → nothing, when the guest's CPUs are stopped
 	CommandUnpause = "unpause"  // → nothing, when they run
 	CommandReset   = "reset"    // → nothing; the reset button was pressed
@@ -51,8 +49,8 @@ const (
 // Hello is the launcher's first message. One file goes with it: its network namespace.
 type Hello struct {
 	Version int `json:"version"`
-	// Features are what the launcher can do beyond the core.
-	Features []string `json:"features"`
+	// Commands are what the launcher knows.
+	Commands Commands `json:"commands"`
 	// QEMUVersion is the version of the launcher's QEMU, such as 7.2.22.
 	QEMUVersion string      `json:"qemuVersion"`
 	State       StateReport `json:"state"`
@@ -198,8 +196,6 @@ type SetLinkRequest struct {
 // that the Machine inherits, and the sockets of each entry of DHCP (DHCPFile) and of IPv6
 // (RouterFile, DHCP6File).
 type StartRequest struct {
-	// Needs are the features without which the launcher must not start the VM.
-	Needs     []string         `json:"needs,omitempty"`
 	Machine   qemuargs.Machine `json:"machine"`
 	CloudInit []CloudInitSeed  `json:"cloudInit,omitempty"`
 	DHCP      []DHCPServer     `json:"dhcp,omitempty"`

@@ -1,6 +1,6 @@
 package control
 
-// Commands of FeatureMigration: a guest moves from the source's launcher to the target's. Each
+// Commands of a migration: a guest moves from the source's launcher to the target's. Each
 // launcher hands out one end of each channel, and the virt-handlers carry the bytes between the
 // two. Only virt-handler decides where the guest runs, by the VMI's status:
 //
@@ -12,7 +12,7 @@ package control
 //	then    target: run      source: release    or, if the guest is not to run there,
 //	        source: take-back
 //
-// With FeaturePostCopy the guest's memory may come last. The target is asked for permit-post-copy before receive, and the
+// The guest's memory may come last. Then the target is asked for permit-post-copy before receive, and the
 // source's migrate has PostCopy. Once its report says PostCopyDue, the source may be told post-copy. Then the states are
 // the same, but the jobs end only when the memory has arrived. Before that the guest can run on the target alone, release is
 // refused, and take-back ends the guest.
@@ -68,7 +68,7 @@ const (
 )
 
 // VariablesDisk is the name, where a disk is named, of the UEFI variables on the claim with the guest's state. No disk has such a name. The target has
-// them before the guest can come, also a guest that is paused: QEMU writes them to the target's file only when the guest runs. It needs FeatureStateCopy.
+// them before the guest can come, also a guest that is paused: QEMU writes them to the target's file only when the guest runs.
 const VariablesDisk = "uefi variables"
 
 // DiskRequest names a disk of the Machine, or VariablesDisk.
@@ -88,7 +88,7 @@ type MigrateRequest struct {
 	StallSeconds      int64 `json:"stallSeconds"`
 	// AutoConverge slows the guest down, if it changes memory faster than it is sent.
 	AutoConverge bool `json:"autoConverge,omitempty"`
-	// PostCopy: the target has permitted that the memory comes last. It needs FeaturePostCopy.
+	// PostCopy: the target has permitted that the memory comes last.
 	PostCopy bool `json:"postCopy,omitempty"`
 }
 

@@ -209,7 +209,7 @@ func (l *Link) hello(connection *connection) error {
 		return net.ErrClosed
 	default:
 	}
-	data, err := json.Marshal(control.Hello{Version: control.Version, Features: control.Features(), QEMUVersion: l.version, State: l.state})
+	data, err := json.Marshal(control.Hello{Version: control.Version, Commands: control.KnownCommands(), QEMUVersion: l.version, State: l.state})
 	if err != nil {
 		netns.Close()
 		return err

@@ -55,8 +55,8 @@ func caching(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path
 		by.add("writeThrough", ".cache", "the seed lies in memory, and has a write cache unless cache is writethrough")
 		return nil
 	case d.Cache == "" && !disk.Shared:
-		disk.WriteThrough = !written && !host.PlainDisks
-		by.add("writeThrough", ".cache =disks["+disk.Name+"]."+writtenIs+" host.plainDisks", "no cache mode is named: O_DIRECT, and where that does not work each write goes through to the disk, unless the pod's launcher is too old for that")
+		disk.WriteThrough = !written
+		by.add("writeThrough", ".cache =disks["+disk.Name+"]."+writtenIs, "no cache mode is named: O_DIRECT, and where that does not work each write goes through to the disk")
 		return nil
 	case d.Cache == v1.CacheWriteThrough, d.Cache == v1.CacheWriteBack:
 		disk.Image.Direct, disk.WriteThrough = false, d.Cache == v1.CacheWriteThrough
@@ -84,7 +84,7 @@ func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, pat
 	switch {
 	case inMemory(volume):
 		return nil // where the kinds of I/O are one
-	case d.IO == v1.IOURing && !host.AIO.IOURing && !host.PlainDisks: // of an old launcher it is said what it lacks
+	case d.IO == v1.IOURing && !host.AIO.IOURing:
 		return field.Invalid(path, d.IO, "the kernel or the seccomp profile of the node denies io_uring to this pod (the profile RuntimeDefault does); use io native or threads")
 	case d.IO == v1.IOURing:
 		disk.AIO = qemuargs.IOURing
@@ -94,7 +94,7 @@ func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, pat
 		return nil
 	case d.IO == v1.IONative && !goesPastCache(disk) && disk.Image.Path != "":
 		return field.Invalid(path, d.IO, "native I/O needs O_DIRECT, which does not work on the disk of volume "+d.Name+"; use io threads")
-	case d.IO == v1.IONative && !host.AIO.Native && !host.PlainDisks:
+	case d.IO == v1.IONative && !host.AIO.Native:
 		return field.Invalid(path, d.IO, "the node has no room left for native I/O; use io threads, or raise the node's fs.aio-max-nr")
 	case d.IO == v1.IONative:
 		disk.AIO = qemuargs.Native

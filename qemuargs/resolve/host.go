@@ -21,8 +21,6 @@ type Host struct {
 	OverlayDirect bool `json:"overlayDirect,omitempty"`
 	// OverlayBlocks are the sizes of blocks where overlays are made.
 	OverlayBlocks *qemuargs.BlockSizes `json:"overlayBlocks,omitempty"`
-	// PlainDisks: the pod's launcher is of a release that knows no Machine with tuned disks, and tells nothing of AIO.
-	PlainDisks bool `json:"plainDisks,omitempty"`
 	// AIO says which kinds of I/O QEMU can use there.
 	AIO qemuargs.AIOFacts `json:"aio,omitzero"`
 	// Kernel is what the launcher found out about the kernel that is booted directly.

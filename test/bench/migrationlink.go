@@ -139,7 +139,6 @@ func (l *link) migrate(ctx context.Context, b *bench, g traveller, folder string
 	}
 	defer func() { err = errors.Join(err, target.end()) }()
 	request := control.StartRequest{Machine: *source.machine, Incoming: true}
-	request.Needs = request.NeededFeatures()
 	if err := target.conn.Call(ctx, control.CommandStart, request, nil); err != nil {
 		return took, nil, fmt.Errorf("have the target wait for the guest: %w", err)
 	}

@@ -239,7 +239,6 @@ func (v *vm) request(machine *qemuargs.Machine) (control.StartRequest, error) {
 		request.DedicatedCPUs = nil
 	}
 	request.Paused, request.KeepLauncher, request.NoSerialLog = false, false, true
-	request.Needs = request.NeededFeatures()
 	return request, err
 }
 

@@ -72,7 +72,7 @@ func (l *Launcher) HangsUp() {
 
 // Hello is the hello of a launcher that waits for its VM.
 func Hello() control.Hello {
-	return control.Hello{Version: control.Version, Features: control.Features(), QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
+	return control.Hello{Version: control.Version, Commands: control.KnownCommands(), QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
 }
 
 // Lingering is a file whose close(2) does not return.

@@ -16,7 +16,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,15 +27,12 @@ import (
 // Port is where virt-handler waits for other virt-handlers, on its node's addresses.
 const Port = 8188
 
-// Version is the version of the protocol. Needs say what a guest needs beyond it.
+// Version is the version of the protocol. A target refuses an offer with a field that it does not know, and names the field.
 const Version = 1
 
 // Offer is a guest that is to come.
 type Offer struct {
 	Version int `json:"version"`
-	// Needs are features of this protocol without which the guest cannot move. A target refuses a need that it does
-	// not know, and names it.
-	Needs []string `json:"needs,omitempty"`
 	// VMI whose guest it is.
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -46,14 +42,13 @@ type Offer struct {
 	QEMUVersion string           `json:"qemuVersion"`
 	// CPU is the source's processor.
 	CPU CPU `json:"cpu"`
-	// Claims are the sizes, in bytes, of the disks for which the target has claims of its own, by name. An offer with
-	// such disks has NeedClaims.
+	// Claims are the sizes, in bytes, of the disks for which the target has claims of its own, by name.
 	Claims map[string]int64 `json:"claims,omitempty"`
 	// Wishes are features that the source would use if the target can. A target ignores a wish that it does not know.
 	Wishes []string `json:"wishes,omitempty"`
 }
 
-// Answer is what a target says of an offer that it takes. That of an earlier version is empty.
+// Answer is what a target says of an offer that it takes.
 type Answer struct {
 	// Granted are the wishes that the target can fulfil.
 	Granted []string `json:"granted,omitempty"`
@@ -63,22 +58,6 @@ type Answer struct {
 
 // WishPostCopy is the wish that the guest's memory may come after the guest.
 const WishPostCopy = "post-copy"
-
-// NeedClaims is the need of a guest whose disks on claims are copied to other claims.
-const NeedClaims = "claims"
-
-// NeedNetworks is the need of a guest that is on a network of Multus. A target that does not know
-// such networks would connect the guest's interface to the pod network.
-const NeedNetworks = "networks"
-
-// NeedState is the need of a guest whose state goes to another claim. A target that does not know this need would let the guest come without its UEFI
-// variables.
-const NeedState = "state-copy"
-
-// needs are those that a target of this release knows: of the protocol, and of Machines.
-func needs() []string {
-	return append([]string{NeedClaims, NeedNetworks, NeedState}, control.KnownMachineNeeds()...)
-}
 
 // Bounds of an offer. A Machine has at most 256 KiB.
 const (
@@ -109,24 +88,18 @@ func readAnswer(text []byte) (*Answer, error) {
 
 var errBadOffer = errors.New("bad offer")
 
-// readOffer decodes an offer, within bounds. It ignores fields that it does not know: a source that cannot do
-// without one says so in Needs.
+// readOffer decodes an offer, within bounds. It refuses a field that it does not know: without that field the guest would go on with another
+// machine, or without what its source had for it.
 func readOffer(text []byte) (*Offer, error) {
 	if n := jsonsize.Values(text); n > maxValues {
 		return nil, fmt.Errorf("%w: %d values, at most %d are read", errBadOffer, n, maxValues)
 	}
 	var offer Offer
-	if err := json.Unmarshal(text, &offer); err != nil {
-		return nil, fmt.Errorf("%w: %w", errBadOffer, err)
+	if err := control.Decode(text, &offer); err != nil {
+		return nil, fmt.Errorf("%w: %s", errBadOffer, control.Short(err.Error())) // which quotes a field's name, of any length
 	}
-	switch {
-	case offer.Version != Version:
+	if offer.Version != Version {
 		return nil, fmt.Errorf("%w: the source speaks version %d of the protocol, and this virt-handler version %d", errBadOffer, offer.Version, Version)
-	}
-	for _, need := range offer.Needs {
-		if !slices.Contains(needs(), need) {
-			return nil, fmt.Errorf("%w: the guest needs %.64q, which this virt-handler does not know", errBadOffer, need)
-		}
 	}
 	return &offer, nil
 }

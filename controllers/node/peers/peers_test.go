@@ -185,8 +185,6 @@ func TestStrangersAreRefused(t *testing.T) {
 		"a client as target":  {issue(cas, authority.HandlerClient, "b"), client, same, func(*Offer) {}, "certificate"},
 		"another migration":   {server, client, other(func(d *Destination) { d.Migration = "n" }), func(*Offer) {}, "no such guest"},
 		"a newer protocol":    {server, client, same, func(o *Offer) { o.Version++ }, "version 2"},
-		"known needs":         {server, client, same, func(o *Offer) { o.Needs = []string{NeedClaims, NeedNetworks} }, ""},
-		"a need":              {server, client, same, func(o *Offer) { o.Needs = []string{"teleport"} }, `"teleport"`},
 		"a long offer":        {server, client, same, func(o *Offer) { o.Name = strings.Repeat("x", maxOffer) }, "longer than"},
 		"many values":         {server, client, same, func(o *Offer) { o.CPU.Flags = make([]string, maxValues) }, "values"},
 	} {
@@ -264,13 +262,28 @@ func TestWhichProcessorsGuestsAreTaken(t *testing.T) {
 	}
 }
 
+// TestOfferWithAnUnknownFieldIsRefused: the guest would go on without what the field says.
+func TestOfferWithAnUnknownFieldIsRefused(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"version":1,"machine":{"version":1,"disks":[{"name":"a","teleport":true}]}}`: `unknown field "teleport"`,
+		`{"version":1,"teleport":{}}`:                             `unknown field "teleport"`,
+		`{"version":1,"` + strings.Repeat("x", 100<<10) + `":{}}`: `unknown field "x`,
+		`{"version":1,"machine":{"version":1}}`:                   "",
+	} {
+		_, err := readOffer([]byte(text))
+		if (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) || len(err.Error()) > 1<<10) {
+			t.Errorf("%.80s: %.300v", text, err)
+		}
+	}
+}
+
 // FuzzOffer: no text takes virt-handler down, and what is taken has the protocol's version.
 func FuzzOffer(f *testing.F) {
 	f.Add([]byte(`{"version":1,"machine":{"version":1,"nics":[{}]}}`))
 	f.Add([]byte(`{"version":2}`))
-	f.Add([]byte(`{"version":1,"needs":["x"]}`))
+	f.Add([]byte(`{"version":1,"machine":{"teleport":true}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if o, err := readOffer(text); err == nil && (o.Version != Version || len(o.Needs) > 0) {
+		if o, err := readOffer(text); err == nil && o.Version != Version {
 			t.Errorf("taken: %+v", o)
 		}
 	})

@@ -104,7 +104,7 @@ func connectAs(t *testing.T, set *sessions.Set, name string, uid types.UID) *con
 	t.Helper()
 	ours, theirs := testkit.SocketPair(t)
 	end := control.NewConn(theirs)
-	launcher := &sessions.Session{Slot: name, Pod: types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName(name, uid, v1.FirstPod)}, Features: control.Features(),
+	launcher := &sessions.Session{Slot: name, Pod: types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName(name, uid, v1.FirstPod)}, Commands: control.KnownCommands(),
 		Client: control.NewClient(control.NewConn(ours), control.Limits{}, func(m *control.Message) { m.Close() })}
 	if !set.Add(launcher) {
 		t.Fatal("the session is not taken")

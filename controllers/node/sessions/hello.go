@@ -47,15 +47,13 @@ func (s *Session) greet(m *control.Message) error {
 	switch {
 	case hello.Version != control.Version:
 		return fmt.Errorf("launcher speaks version %d of the control protocol, virt-handler %d", hello.Version, control.Version)
-	case len(hello.Features) > maxFeatures:
-		return fmt.Errorf("%w: %d features", control.ErrProtocol, len(hello.Features))
 	case !Plausible(hello.State):
 		return fmt.Errorf("%w: a state %.32q that no launcher is in", control.ErrProtocol, hello.State.State)
 	}
 	if err := s.enter(m.Files[0].File); err != nil {
 		return err
 	}
-	s.QEMUVersion, s.Features = hello.QEMUVersion, hello.Features
+	s.QEMUVersion, s.Commands = hello.QEMUVersion, hello.Commands.Within(control.KnownCommands())
 	s.SetState(hello.State)
 	return nil
 }
@@ -72,9 +70,6 @@ func (s *Session) enter(file *os.File) error {
 	_, err = s.Link(v1.PodLink)
 	return err
 }
-
-// maxFeatures is more than any launcher has.
-const maxFeatures = 256
 
 // maxDevices is more of each kind of device than any VMI has.
 const maxDevices = 512

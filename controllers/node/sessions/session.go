@@ -4,7 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ type Session struct {
 
 	// greet sets these. They do not change later.
 	QEMUVersion string
-	Features    []string
+	Commands    control.Commands
 
 	// events bounds how often a launcher can make virt-handler work.
 	events *rate.Limiter
@@ -206,25 +207,39 @@ func (s *Session) Preparing() bool {
 // callTimeout bounds one question to a launcher.
 const callTimeout = 30 * time.Second
 
-// LackingError names a feature that a launcher does not have.
-type LackingError struct{ Feature string }
-
-func (e LackingError) Error() string {
-	return fmt.Sprintf("this pod's virt-launcher has no feature %q: its VM gets a newer one when it is started anew", e.Feature)
+// LackingError names what a launcher does not know of a command: the command itself, or fields of its arguments.
+type LackingError struct {
+	Command string
+	Fields  []string
 }
 
-// Has returns a LackingError where the launcher does not have the feature that a
-// command belongs to.
-func (s *Session) Has(command string) error {
-	if feature := control.FeatureOf(command); feature != "" && !slices.Contains(s.Features, feature) {
-		return LackingError{feature}
+// String returns such as `the command "pause"` or `"machine.sound" in the command "start"`.
+func (e LackingError) String() string {
+	var fields []string
+	for _, f := range e.Fields {
+		fields = append(fields, strconv.Quote(f))
+	}
+	if len(fields) == 0 {
+		return fmt.Sprintf("the command %q", e.Command)
+	}
+	return fmt.Sprintf("%s in the command %q", strings.Join(fields, ", "), e.Command)
+}
+
+func (e LackingError) Error() string {
+	return fmt.Sprintf("this pod's virt-launcher does not know %s: its VM gets a newer one when it is started anew", e.String())
+}
+
+// Takes returns a LackingError if the launcher does not know a command, or a field that the arguments set.
+func (s *Session) Takes(command string, arguments any) error {
+	if known, fields := s.Commands.Lack(command, arguments); !known || len(fields) > 0 {
+		return LackingError{command, fields}
 	}
 	return nil
 }
 
 // Call asks the launcher a question, and waits callTimeout, 30 s, at most.
 func (s *Session) Call(ctx context.Context, command string, arguments, result any, files ...control.File) error {
-	if err := s.Has(command); err != nil {
+	if err := s.Takes(command, arguments); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -234,7 +249,7 @@ func (s *Session) Call(ctx context.Context, command string, arguments, result an
 
 // Stream is Call for an answer that is a stream.
 func (s *Session) Stream(ctx context.Context, command string, arguments any) (*control.Stream, error) {
-	if err := s.Has(command); err != nil {
+	if err := s.Takes(command, arguments); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -81,9 +81,8 @@ func TestHelloRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bare.Close()
-	newer, many := nodetest.Hello(), nodetest.Hello()
+	newer := nodetest.Hello()
 	newer.Version++
-	many.Features = make([]string, maxFeatures+1)
 	good := func(t *testing.T) []*os.File { return []*os.File{nodetest.NetNSFile(t, pod)} }
 	file := func(path string) func(*testing.T) []*os.File {
 		return func(t *testing.T) []*os.File { return []*os.File{nodetest.Open(t, path)} }
@@ -97,7 +96,6 @@ func TestHelloRefused(t *testing.T) {
 		{"newer version", control.EventHello, newer, good},
 		{"state before hello", control.EventState, control.StateReport{State: control.StateRunning}, good},
 		{"no state", control.EventHello, map[string]any{"version": control.Version, "pod": "another"}, good},
-		{"many features", control.EventHello, many, good},
 		{"no file", control.EventHello, nodetest.Hello(), func(*testing.T) []*os.File { return nil }},
 		{"two files", control.EventHello, nodetest.Hello(), func(t *testing.T) []*os.File { return append(good(t), good(t)...) }},
 		{"a plain file", control.EventHello, nodetest.Hello(), file("/etc/hostname")},
@@ -311,17 +309,26 @@ func TestJobsOfALauncherAreBounded(t *testing.T) {
 	}
 }
 
-// TestCommandNeedsFeature: a launcher is not asked for what it cannot do, and who
-// wants it is told so by the feature's name.
-func TestCommandNeedsFeature(t *testing.T) {
-	s := &Session{Features: []string{control.FeatureConsole}}
-	for _, command := range []string{control.CommandPause, control.CommandGrowDisk, control.CommandGuestInfo, control.CommandStats, control.CommandVNC} {
-		if err := s.Call(t.Context(), command, nil, nil); err == nil || !strings.Contains(err.Error(), control.FeatureOf(command)) {
+// TestLauncherIsNotAskedForWhatItDoesNotKnow: who wants it is told so by the command's name, and by those of the fields.
+func TestLauncherIsNotAskedForWhatItDoesNotKnow(t *testing.T) {
+	s := &Session{Commands: control.Commands{control.CommandConsole: nil, control.CommandSetLink: {"nic"}}}
+	for command, c := range map[string]struct {
+		arguments any
+		says      string
+	}{
+		control.CommandPause:    {nil, `does not know the command "pause"`},
+		control.CommandGrowDisk: {control.GrowDiskRequest{Disk: "a"}, `does not know the command "grow-disk"`},
+		control.CommandSetLink:  {control.SetLinkRequest{NIC: "a", Down: true}, `does not know "down" in the command "set-link"`},
+	} {
+		if err := s.Call(t.Context(), command, c.arguments, nil); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", command, err)
 		}
+		if _, err := s.Stream(t.Context(), command, c.arguments); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s, for a stream: %v", command, err)
+		}
 	}
-	for _, command := range []string{control.CommandConsole, control.CommandInspect, control.CommandStart, control.CommandQueryState, control.CommandShutdown, control.CommandReject} {
-		if err := s.Has(command); err != nil {
+	for command, arguments := range map[string]any{control.CommandConsole: nil, control.CommandSetLink: control.SetLinkRequest{NIC: "a"}} {
+		if err := s.Takes(command, arguments); err != nil {
 			t.Errorf("%s: %v", command, err)
 		}
 	}

@@ -1,0 +1,159 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+)
+
+// demanding returns a VMI whose start sets fields of many kinds.
+func demanding() *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Namespace, vmi.Name, vmi.UID = "ns", "guest", "0a1b2c3d-0000-4000-8000-000000000001"
+	vmi.Annotations = map[string]string{v1.KeepLauncherAnnotation: "true"}
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("128Mi"))}
+	vmi.Spec.StartStrategy = v1.StartStrategyPaused
+	vmi.Spec.Volumes = []v1.Volume{{Name: "seed", CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "#cloud-config"}}}
+	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "seed"}}
+	vmi.Spec.AccessCredentials = []v1.AccessCredential{{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{
+		Source:            v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "keys"}},
+		PropagationMethod: v1.SSHPublicKeyAccessCredentialPropagationMethod{ConfigDrive: &v1.ConfigDriveSSHPublicKeyAccessCredentialPropagation{}}}}}
+	vmi.Spec.Domain.Clock = &v1.Clock{Timezone: "Asia/Kathmandu"}
+	vmi.Spec.Domain.Chassis = &v1.Chassis{Asset: "rack-1"}
+	vmi.Spec.Domain.CPU = &v1.CPU{Features: []v1.CPUFeature{{Name: "aes"}}}
+	v1.Default(vmi)
+	return vmi
+}
+
+// links are the names of the links in a network namespace.
+func links(t *testing.T, netns ns.NetNS) []string {
+	t.Helper()
+	var names []string
+	err := netns.Do(func(ns.NetNS) error {
+		all, err := netlink.LinkList()
+		for _, l := range all {
+			names = append(names, l.Attrs().Name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// without returns the commands of this version without a field of a command's arguments, and what is below that field.
+func without(command, field string) control.Commands {
+	out := maps.Clone(control.KnownCommands())
+	out[command] = slices.DeleteFunc(slices.Clone(out[command]), func(f string) bool { return f == field || strings.HasPrefix(f, field+".") })
+	return out
+}
+
+// startDemanding starts a demanding guest with a launcher, and returns the last that the launcher was asked, and whether the guest's network was wired.
+func startDemanding(t *testing.T, commands control.Commands, change func(*v1.VirtualMachineInstance)) (last *control.Message, wired bool) {
+	t.Helper()
+	n, netns, vmi := newNode(t), nodetest.PodNetwork(t), demanding()
+	change(vmi)
+	v1.Default(vmi)
+	launcher := n.Dial(t, "vm1")
+	hello := nodetest.Hello()
+	hello.Commands = commands
+	launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, netns))
+	n.Await(t)
+	acceleration := accelerator.New(broken)
+	acceleration.PermitEmulation(true)
+	r := &Reconciler{Chooser: acceleration, Clock: clock.RealClock{}, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+	before := links(t, netns)
+	started := make(chan error, 1)
+	go func() { started <- r.start(t.Context(), vmi, n.sessions.Get(nodetest.Pod("a")), false) }()
+	last = answerUntil(t, launcher, control.CommandStart, control.CommandReject)
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	return last, !slices.Equal(before, links(t, netns))
+}
+
+// TestLauncherIsToldWhatItDoesNotKnow: a launcher that does not know a field which a VM needs is told that by the field's name, before anything is wired.
+func TestLauncherIsToldWhatItDoesNotKnow(t *testing.T) {
+	for _, field := range []string{"machine.serial", "machine.graphics", "machine.agent", "paused", "cloudInit.configDriveUUID", "cloudInit.accessCredentials",
+		"keepLauncher", "machine.clock.offset", "machine.chassis", "machine.cpu.required"} {
+		t.Run(field, func(t *testing.T) {
+			last, wired := startDemanding(t, without(control.CommandStart, field), func(*v1.VirtualMachineInstance) {})
+			want := fmt.Sprintf("needs %q in the command %q, which this pod's virt-launcher does not know", field, control.CommandStart)
+			if last.Execute != control.CommandReject || !strings.Contains(string(last.Data), strings.ReplaceAll(want, `"`, `\"`)) || wired {
+				t.Errorf("%s %s, wired %v", last.Execute, last.Data, wired)
+			}
+		})
+	}
+}
+
+// TestLauncherThatKnowsNoLeasesIsToldSo: after the network was wired, which says what the guest is told.
+func TestLauncherThatKnowsNoLeasesIsToldSo(t *testing.T) {
+	last, _ := startDemanding(t, without(control.CommandStart, "dhcp"), func(*v1.VirtualMachineInstance) {})
+	if last.Execute != control.CommandReject || !strings.Contains(string(last.Data), `needs \"dhcp\" in the command \"start\"`) {
+		t.Errorf("%s %s", last.Execute, last.Data)
+	}
+}
+
+// TestLauncherIsStarted: a launcher that knows all that a VM needs is started, with the files that it needs.
+func TestLauncherIsStarted(t *testing.T) {
+	last, wired := startDemanding(t, control.KnownCommands(), func(*v1.VirtualMachineInstance) {})
+	var request control.StartRequest
+	if err := control.Decode(last.Data, &request); err != nil || last.Execute != control.CommandStart || !wired {
+		t.Errorf("%s, wired %v: %v", last.Execute, wired, err)
+	}
+	if offset := request.Machine.Clock.Offset; offset != 20700 { // Nepal's time has been 5:45 hours ahead of UTC since 1986
+		t.Errorf("the clock is %d seconds ahead of UTC", offset)
+	}
+	var names []string
+	for _, f := range last.Files {
+		names = append(names, f.Name)
+	}
+	if want := []string{"tap/default/0", "dhcp/default"}; !slices.Equal(names, want) {
+		t.Errorf("it came with the files %q, want %q", names, want)
+	}
+}
+
+// TestUnknownQuestionsRejectTheVM: a launcher that does not know a question about the pod is told so.
+func TestUnknownQuestionsRejectTheVM(t *testing.T) {
+	last, wired := startDemanding(t, without(control.CommandInspect, "configVolumes"), func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "files", ConfigMap: &v1.ConfigMapVolumeSource{}})
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: "files"})
+	})
+	if last.Execute != control.CommandReject || !strings.Contains(string(last.Data), `needs \"configVolumes\" in the command \"inspect\"`) || wired {
+		t.Errorf("%s %s, wired %v", last.Execute, last.Data, wired)
+	}
+}
+
+// answerUntil answers what is asked with nothing to say, up to one of the commands.
+func answerUntil(t *testing.T, launcher *nodetest.Launcher, commands ...string) *control.Message {
+	t.Helper()
+	for {
+		m, err := launcher.Conn.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := launcher.Conn.Send(control.Message{ID: m.ID, Return: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(commands, m.Execute) {
+			return m
+		}
+		m.Close()
+	}
+}

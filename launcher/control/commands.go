@@ -1,0 +1,77 @@
+package control
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+)
+
+// Commands are the commands that a launcher knows. Each has the fields that its arguments may have, by paths such as
+// machine.disks.image.path. An entry of a list or a map adds nothing to a path. Nothing that a path names ever gets
+// another meaning, nor a field another kind of value: what is new gets a new field, or a new command.
+type Commands map[string][]string
+
+// known are the commands of this version, with the types of their arguments; nil for those without arguments.
+var known = sync.OnceValue(func() Commands {
+	out := Commands{}
+	for command, arguments := range map[string]any{
+		CommandInspect: InspectRequest{}, CommandStart: StartRequest{}, CommandQueryState: nil, CommandShutdown: nil, CommandReject: Termination{},
+		CommandPause: nil, CommandUnpause: nil, CommandReset: nil, CommandSoftReboot: nil, CommandGrace: GraceRequest{},
+		CommandSetLink: SetLinkRequest{}, CommandGrowDisk: GrowDiskRequest{}, CommandCancelJob: JobRequest{}, CommandForgetJob: JobRequest{},
+		CommandConsole: nil, CommandVNC: nil, CommandScreenshot: nil, CommandMovePointer: nil, CommandStats: nil,
+		CommandGuestInfo: nil, CommandUsers: nil, CommandFileSystems: nil, CommandFreeze: FreezeRequest{}, CommandUnfreeze: nil,
+		CommandHoldPings: HoldPingsRequest{}, CommandOpenChannel: nil, CommandExportDisk: DiskRequest{}, CommandMirrorDisk: DiskRequest{},
+		CommandReceive: nil, CommandMigrate: MigrateRequest{}, CommandRun: RunRequest{}, CommandTakeBack: nil, CommandRelease: nil,
+		CommandPermitPostCopy: nil, CommandPostCopy: JobRequest{},
+	} {
+		out[command] = nil
+		if arguments != nil {
+			out[command] = knownFields(reflect.TypeOf(arguments))
+		}
+	}
+	return out
+})
+
+// KnownCommands returns the commands of this version, which nobody may change.
+func KnownCommands() Commands { return known() }
+
+// Within returns what both have. It returns other itself if that is all of other.
+func (c Commands) Within(other Commands) Commands {
+	out, all := Commands{}, true
+	for command, fields := range other {
+		has, ok := c[command]
+		if !ok {
+			all = false
+			continue
+		}
+		here := map[string]bool{}
+		for _, field := range has {
+			here[field] = true
+		}
+		out[command] = slices.DeleteFunc(slices.Clone(fields), func(field string) bool { return !here[field] })
+		all = all && len(out[command]) == len(fields)
+	}
+	if all {
+		return other
+	}
+	return out
+}
+
+// Lack reports whether a launcher knows a command, and returns the fields that the arguments set and the launcher does not know. It names no
+// field below one that it names.
+func (c Commands) Lack(command string, arguments any) (known bool, fields []string) {
+	has, ok := c[command]
+	if !ok || arguments == nil {
+		return ok, nil
+	}
+	lacking := map[string]bool{}
+	setFields(reflect.ValueOf(arguments), "", func(path string) bool {
+		if _, ok := slices.BinarySearch(has, path); !ok {
+			lacking[path] = true
+			return false
+		}
+		return true
+	})
+	return true, slices.Sorted(maps.Keys(lacking))
+}

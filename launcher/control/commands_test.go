@@ -1,0 +1,130 @@
+package control
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// probe has fields of each kind that JSON knows.
+type probe struct {
+	Always  int               `json:"always"`
+	Often   string            `json:"often,omitempty"`
+	Below   *probeBelow       `json:"below,omitempty"`
+	List    []probeBelow      `json:"list,omitempty"`
+	ByName  map[string]*probe `json:"-"`
+	Map     map[string]probeBelow
+	Bytes   []byte       `json:"bytes,omitempty"`
+	When    *time.Time   `json:"when,omitempty"`
+	Zero    probeBelow   `json:"zero,omitzero"`
+	Lists   [][]*float64 `json:"lists,omitempty"`
+	private int
+	probeEmbedded
+}
+
+type probeBelow struct {
+	Name  string `json:"name,omitempty"`
+	Other *bool  `json:"other,omitempty"`
+}
+
+type probeEmbedded struct {
+	Inner int `json:"inner,omitempty"`
+}
+
+// TestFieldsAreThoseOfJSON: the paths are those of the names in JSON, also of what lists and maps hold, and a time has none below it.
+func TestFieldsAreThoseOfJSON(t *testing.T) {
+	want := []string{"Map", "Map.name", "Map.other", "always", "below", "below.name", "below.other", "bytes", "inner", "list", "list.name", "list.other", "lists", "often", "when", "zero", "zero.name", "zero.other"}
+	if got := knownFields(reflect.TypeFor[*probe]()); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestSetFieldsAreThoseThatJSONShows: of values of every kind.
+func TestSetFieldsAreThoseThatJSONShows(t *testing.T) {
+	now, no := time.Now(), false
+	for name, c := range map[string]struct {
+		value probe
+		want  []string
+	}{
+		"nothing":      {probe{}, []string{"Map", "always"}},
+		"empty ones":   {probe{Below: &probeBelow{}, List: []probeBelow{}, Bytes: []byte{}}, []string{"Map", "always", "below"}},
+		"a false":      {probe{Below: &probeBelow{Other: &no}}, []string{"Map", "always", "below", "below.other"}},
+		"some of many": {probe{List: []probeBelow{{}, {Name: "a"}, {Name: "b"}}}, []string{"Map", "always", "list", "list.name"}},
+		"a map":        {probe{Map: map[string]probeBelow{"k": {Name: "a"}}}, []string{"Map", "Map.name", "always"}},
+		"the rest": {probe{Often: "o", Bytes: []byte("b"), When: &now, Zero: probeBelow{Name: "n"}, Lists: [][]*float64{{nil}}, private: 1, probeEmbedded: probeEmbedded{1}},
+			[]string{"Map", "always", "bytes", "inner", "lists", "often", "when", "zero", "zero.name"}},
+	} {
+		var got []string
+		setFields(reflect.ValueOf(&c.value), "", func(path string) bool { got = append(got, path); return true })
+		slices.Sort(got)
+		if got = slices.Compact(got); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestLackingFieldsAreNamedOnce: a field that a launcher does not know is named, and none below it.
+func TestLackingFieldsAreNamedOnce(t *testing.T) {
+	all := KnownCommands()
+	request := &StartRequest{Machine: qemuargs.Machine{Sound: &qemuargs.Sound{}, Disks: []qemuargs.Disk{{Name: "a", ReadOnly: true}, {Name: "b", ReadOnly: true}}}, Paused: true}
+	for name, c := range map[string]struct {
+		command  string
+		without  []string
+		lacks    []string
+		unknown  bool
+		argument any
+	}{
+		"all known":           {command: CommandStart, argument: request},
+		"an old launcher":     {command: CommandStart, argument: request, without: []string{"machine.sound", "machine.sound.model", "machine.disks.readOnly", "paused"}, lacks: []string{"machine.disks.readOnly", "machine.sound", "paused"}},
+		"not what is not set": {command: CommandStart, argument: request, without: []string{"machine.tpm", "incoming"}},
+		"no arguments":        {command: CommandPause},
+		"an unknown command":  {command: "teleport", unknown: true},
+		"its arguments, too":  {command: "teleport", argument: request, unknown: true},
+	} {
+		has := Commands{}
+		for command, fields := range all {
+			has[command] = fields
+		}
+		has[CommandStart] = slices.DeleteFunc(slices.Clone(all[CommandStart]), func(f string) bool { return slices.Contains(c.without, f) })
+		if known, lacks := has.Lack(c.command, c.argument); known == c.unknown || !slices.Equal(lacks, c.lacks) {
+			t.Errorf("%s: known %v, lacks %q", name, known, lacks)
+		}
+	}
+}
+
+// TestWithinKeepsWhatBothHave: what a launcher says beyond what this version knows is dropped, and a launcher that knows all shares the memory of one list.
+func TestWithinKeepsWhatBothHave(t *testing.T) {
+	ours := Commands{"a": {"x", "y"}, "b": nil}
+	for name, c := range map[string]struct{ theirs, want Commands }{
+		"the same":        {Commands{"a": {"y", "x"}, "b": nil}, ours},
+		"more":            {Commands{"a": {"x", "y", "z"}, "b": {"n"}, "c": nil}, ours},
+		"less":            {Commands{"a": {"y"}}, Commands{"a": {"y"}}},
+		"nothing":         {nil, Commands{}},
+		"without a field": {Commands{"a": nil, "b": nil}, Commands{"a": {}, "b": nil}},
+	} {
+		got := c.theirs.Within(ours)
+		if len(got) != len(c.want) || !slices.Equal(got["a"], c.want["a"]) {
+			t.Errorf("%s: %q", name, got)
+		}
+		if shared := reflect.ValueOf(got).Pointer() == reflect.ValueOf(ours).Pointer(); shared != (reflect.ValueOf(c.want).Pointer() == reflect.ValueOf(ours).Pointer()) {
+			t.Errorf("%s: shared is %v", name, shared)
+		}
+	}
+}
+
+// TestHelloFitsIntoAMessage: with all that a launcher says of its commands, a hello takes a small part of the longest message.
+func TestHelloFitsIntoAMessage(t *testing.T) {
+	data, err := json.Marshal(KnownCommands())
+	if err != nil || len(data) > MaxMessageBytes/8 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	fields := KnownCommands()[CommandStart]
+	if !slices.IsSorted(fields) || !slices.Contains(fields, "machine.disks.image.path") || !slices.Contains(fields, "cloudInit.devices") {
+		t.Errorf("%q", fields)
+	}
+	t.Logf("%d bytes, %d fields of a start", len(data), len(fields))
+}
