@@ -67,7 +67,7 @@ func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 	case life.TakeBack:
 		l.takeBack(ctx, a)
 	case life.RefuseRun:
-		asker.Answer(control.RunReply{Refused: bounded(a.Why, control.MaxJobError)}, nil)
+		asker.Answer(control.RunReply{Refused: control.Cut(a.Why, control.MaxJobError)}, nil)
 	case life.Run:
 		l.runReceived(ctx, asker)
 	case life.StartTimer:

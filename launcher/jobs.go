@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/disks"
@@ -56,7 +55,7 @@ func (j *jobs) end(ended *job, done int64, err error) {
 	case errors.Is(err, context.Canceled):
 		ended.State = control.JobCanceled
 	default:
-		ended.State, ended.Error = control.JobFailed, bounded(err.Error(), control.MaxJobError)
+		ended.State, ended.Error = control.JobFailed, control.Cut(err.Error(), control.MaxJobError)
 	}
 	finished := 0
 	for i := len(j.all) - 1; i >= 0; i-- {
@@ -67,14 +66,6 @@ func (j *jobs) end(ended *job, done int64, err error) {
 			j.all = slices.Delete(j.all, i, i+1)
 		}
 	}
-}
-
-// bounded cuts a text to a number of bytes, and keeps it valid UTF-8.
-func bounded(s string, bytes int) string {
-	if len(s) <= bytes {
-		return s
-	}
-	return strings.ToValidUTF8(s[:bytes], "")
 }
 
 func (j *jobs) find(id uint64) (*job, error) {

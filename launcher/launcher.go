@@ -320,12 +320,6 @@ func (l *launcher) later(ctx context.Context, work func() error, done func(error
 	}()
 }
 
-func closeAll(files map[string]*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
-}
-
 func (l *launcher) close() {
 	if l.abort != nil {
 		l.abort()
@@ -354,8 +348,8 @@ func (l *launcher) close() {
 		l.variables.Close()
 	}
 	l.moving.close()
-	closeAll(l.files)
-	closeAll(l.images)
+	disks.CloseAll(l.files)
+	disks.CloseAll(l.images)
 	if l.link != nil {
 		l.link.Close()
 	}

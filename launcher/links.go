@@ -38,7 +38,7 @@ func (l *launcher) setLink(ctx context.Context, m *link.Command) {
 	i := slices.IndexFunc(l.start.Machine.NICs, func(n qemuargs.NIC) bool { return n.Name == request.NIC })
 	switch {
 	case i < 0:
-		m.Answer(nil, fmt.Errorf("set-link: the machine has no interface %q", bounded(request.NIC, control.MaxJobError)))
+		m.Answer(nil, fmt.Errorf("set-link: the machine has no interface %q", control.Cut(request.NIC, control.MaxJobError)))
 		return
 	case l.linking:
 		m.Answer(nil, errors.New("set-link: another link is being changed"))

@@ -66,7 +66,7 @@ func (l *launcher) permitPostCopy(*link.Command) (work, error) {
 		err := target.PermitPostCopy(ctx)
 		var refused *qmp.Error
 		if errors.As(err, &refused) {
-			return control.PostCopyReply{Refused: bounded(refused.Error(), control.MaxJobError)}, nil
+			return control.PostCopyReply{Refused: control.Cut(refused.Error(), control.MaxJobError)}, nil
 		}
 		return control.PostCopyReply{}, err
 	}), nil
@@ -169,7 +169,7 @@ func (l *launcher) runReceived(ctx context.Context, m *link.Command) {
 				answer("", err)
 				return
 			}
-			answer(bounded(refused.Error(), control.MaxJobError), nil)
+			answer(control.Cut(refused.Error(), control.MaxJobError), nil)
 		default:
 			answer("", err)
 		}

@@ -126,7 +126,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	}
 	taps := stats.Taps(&l.start.Machine, l.files)
 	// QEMU has its own copies now. Taps and disks that stay open here would outlive QEMU.
-	closeAll(l.files)
+	disks.CloseAll(l.files)
 	l.qemu, l.exited, l.files = q, q.Exited(), nil
 	if q.Serial != nil {
 		var podLog io.Writer = l.Stdout

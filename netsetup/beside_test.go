@@ -508,7 +508,7 @@ func TestTwoNetworksBesideWithTheSameRoutes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		closeAll(queues)
+		CloseAll(queues)
 	}
 	tables := p.run(p.pod, nil, "nft", "list", "tables")
 	for _, want := range []string{"ip kubeqemu\n", "bridge kubeqemu_7c0ffee1234", "bridge kubeqemu_00000000001"} {

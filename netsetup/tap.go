@@ -33,7 +33,7 @@ func OpenTap(netns ns.NetNS, plan *Plan) ([]*os.File, error) {
 		return connectTap(plan.Tap)
 	})
 	if err != nil {
-		closeAll(queues)
+		CloseAll(queues)
 		return nil, fmt.Errorf("open tap %q: %w", plan.Tap.Name, err)
 	}
 	return queues, nil

@@ -18,7 +18,7 @@ func OpenVhostNet(queues int) (files []*os.File, err error) {
 	for range queues {
 		fd, err := unix.Open(vhostDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if err != nil {
-			closeAll(files)
+			CloseAll(files)
 			return nil, fmt.Errorf("open %s: %w", vhostDevice, err)
 		}
 		files = append(files, os.NewFile(uintptr(fd), "vhost-net"))
@@ -26,7 +26,8 @@ func OpenVhostNet(queues int) (files []*os.File, err error) {
 	return files, nil
 }
 
-func closeAll(files []*os.File) {
+// CloseAll closes files.
+func CloseAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()
 	}

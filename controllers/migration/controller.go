@@ -106,12 +106,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: kit.WriteDelay}, nil
 	}
 	if changed, err := r.mark(ctx, w); changed || err != nil {
-		return ctrl.Result{}, ignoreConflict(err)
+		return ctrl.Result{}, kit.IgnoreConflict(err)
 	}
 	if migration.IsFinal() {
 		r.decided.forget(migration.UID)
 		after, err := r.conclude(ctx, w)
-		return ctrl.Result{RequeueAfter: after}, ignoreConflict(err)
+		return ctrl.Result{RequeueAfter: after}, kit.IgnoreConflict(err)
 	}
 	before := migration.DeepCopy()
 	after, err := r.step(ctx, w)
@@ -119,10 +119,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		migration.Status.MigrationState = w.vmi.Status.MigrationState.DeepCopy()
 	}
 	if writeErr := r.writeStatus(ctx, before, migration); writeErr != nil {
-		return ctrl.Result{}, ignoreConflict(writeErr)
+		return ctrl.Result{}, kit.IgnoreConflict(writeErr)
 	}
 	r.announce(before, w)
-	return ctrl.Result{RequeueAfter: after}, ignoreConflict(err)
+	return ctrl.Result{RequeueAfter: after}, kit.IgnoreConflict(err)
 }
 
 // orphan ends the migration in a VMI's status whose object is gone. Somebody has removed the object's finalizer.
@@ -152,7 +152,7 @@ func (r *Reconciler) orphan(ctx context.Context, key types.NamespacedName) (ctrl
 		if err == nil {
 			err = r.removeClaims(ctx, gone)
 		}
-		return ctrl.Result{RequeueAfter: after}, ignoreConflict(err)
+		return ctrl.Result{RequeueAfter: after}, kit.IgnoreConflict(err)
 	}
 	return ctrl.Result{}, nil
 }
@@ -299,9 +299,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, migration *v1.Virt
 	if equality.Semantic.DeepEqual(before.Status, migration.Status) {
 		return nil
 	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, migration, patch); err != nil {
-		return fmt.Errorf("write status: %w", err)
+	if err := kit.PatchStatus(ctx, r.Client, before, migration); err != nil {
+		return err
 	}
 	r.migrations.Note(before, migration)
 	return nil
@@ -322,12 +321,4 @@ func (r *Reconciler) writeVMI(ctx context.Context, w *work, change func(*v1.Virt
 	}
 	r.vmis.Note(before, w.vmi)
 	return nil
-}
-
-// ignoreConflict drops the error of a write that came second: the first write makes an event.
-func ignoreConflict(err error) error {
-	if apierrors.IsConflict(err) {
-		return nil
-	}
-	return client.IgnoreNotFound(err)
 }

@@ -190,12 +190,7 @@ func (r *Reconciler) decideForSource(ctx context.Context, w *work, why string) e
 	})
 }
 
-func bounded(text string) string {
-	if len(text) <= maxReason {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxReason], "")
-}
+func bounded(text string) string { return control.Cut(text, maxReason) }
 
 // noteCancel says in the migration that it was deleted.
 func (r *Reconciler) noteCancel(w *work) {

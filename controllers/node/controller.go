@@ -10,10 +10,8 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -99,7 +97,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // Reconcile takes one VMI a step further, and then ends guests that earlier VMIs of the name have left.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	result, err := r.step(ctx, request)
-	result.RequeueAfter = sooner(result.RequeueAfter, r.endStale(ctx, request.NamespacedName))
+	result.RequeueAfter = kit.Sooner(result.RequeueAfter, r.endStale(ctx, request.NamespacedName))
 	return result, err
 }
 
@@ -140,7 +138,7 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if len(ips) == 0 && startErr == nil {
 		return ctrl.Result{}, nil // the pod has no addresses yet; their change brings us back
 	}
-	again := sooner(r.setLinks(ctx, object, launcher), sooner(r.growDisks(ctx, object, launcher), r.holdPings(ctx, object, launcher)))
+	again := kit.Sooner(r.setLinks(ctx, object, launcher), kit.Sooner(r.growDisks(ctx, object, launcher), r.holdPings(ctx, object, launcher)))
 	now := metav1.NewTime(r.Clock.Now())
 	report(object, launcher.State(), networkOf(launcher, object, ips), now)
 	if agent := launcher.Agent(); agent == nil && withAgent(launcher.State()) {
@@ -151,7 +149,7 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
 	reportTPM(object, launcher.State(), now)
 	reportNUMA(object, now)
-	again = sooner(again, r.speed(ctx, object, launcher, now))
+	again = kit.Sooner(again, r.speed(ctx, object, launcher, now))
 	if startErr != nil {
 		startFailed(object, startErr, now)
 	}
@@ -166,14 +164,6 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, errors.New(control.Printable(startErr.Error(), maxMessage))
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
-}
-
-// sooner is the shorter of two waits, of which 0 is none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
 }
 
 // withoutLauncher says in the status of a running VMI that it is not known whether the guest
@@ -201,13 +191,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.Virtual
 	if equality.Semantic.DeepEqual(before.Status, object.Status) {
 		return nil
 	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	err := r.Client.Status().Patch(ctx, object, patch)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // another writer was first; its write brings us back
-	}
-	if err != nil {
-		return fmt.Errorf("write status: %w", err)
+	if err := kit.PatchStatus(ctx, r.Client, before, object); err != nil {
+		return kit.IgnoreConflict(err)
 	}
 	r.writes.Note(before, object)
 	r.announce(before, object, told)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -123,9 +122,6 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 		return err
 	}
 	request.Incoming, request.Paused = true, false
-	if errs := unfit(&request, launcher); len(errs) > 0 {
-		return errs.ToAggregate()
-	}
 	links, err := linksOf(launcher, vmi)
 	if err != nil {
 		return err
@@ -133,24 +129,7 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 	if err := sameAddresses(vmi, links); err != nil {
 		return err
 	}
-	connections, errs := connections(vmi, machine, links)
-	if len(errs) > 0 {
-		return errs.ToAggregate()
-	}
-	if err := a.Node.lockMemory(vmi, launcher); err != nil {
-		return err
-	}
-	w := a.Node.wiring(vmi, launcher.Pod.Name)
-	defer w.close()
-	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, connections, netns) }); err != nil {
-		return err
-	}
-	a.Node.warnUnfiltered(ctx, vmi, w)
-	request.DHCP, request.IPv6 = w.leases, w.ipv6
-	if err := launcher.Call(ctx, control.CommandStart, request, nil, w.files...); err != nil {
-		return fmt.Errorf("hand the machine to the launcher: %w", err)
-	}
-	return nil
+	return a.Node.handOver(ctx, vmi, launcher, &request, links)
 }
 
 // sameAddresses refuses a pod whose addresses on a network beside the pod's own are not the guest's:

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,18 +47,38 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return err
 	}
 	request.Paused = request.Paused || hold
-	if errs := unfit(&request, launcher); len(errs) > 0 {
-		return r.reject(ctx, launcher, errs)
+	err = r.handOver(ctx, vmi, launcher, &request, links)
+	if errs := (refusal{}); errors.As(err, &errs) {
+		return r.reject(ctx, launcher, errs.ErrorList)
 	}
-	connections, errs := connections(vmi, machine, links)
+	return err
+}
+
+// refusal is an error of a start that no later attempt mends.
+type refusal struct{ field.ErrorList }
+
+func (r refusal) Error() string { return r.ToAggregate().Error() }
+
+// refused returns a refusal, or nil if there are no errors.
+func refused(errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return refusal{errs}
+}
+
+// handOver wires the pod's network and hands a Machine over to the launcher. Its error is a refusal if the launcher can never run the VM. Until
+// the network is wired, nothing has changed.
+func (r *Reconciler) handOver(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, request *control.StartRequest, links map[string]netsetup.Facts) error {
+	if err := refused(unfit(request, launcher)); err != nil {
+		return err
+	}
+	connections, errs := connections(vmi, &request.Machine, links)
 	if len(errs) > 0 {
-		return r.reject(ctx, launcher, errs)
+		return refusal{errs}
 	}
 	if err := r.lockMemory(vmi, launcher); err != nil {
-		if errs := lockRefused(vmi, err); errs != nil {
-			return r.reject(ctx, launcher, errs)
-		}
-		return err
+		return cmp.Or(refused(lockRefused(vmi, err)), err)
 	}
 	w := r.wiring(vmi, launcher.Pod.Name)
 	defer w.close()
@@ -66,12 +87,9 @@ func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	}
 	r.warnUnfiltered(ctx, vmi, w)
 	request.DHCP, request.IPv6 = w.leases, w.ipv6
-	err = launcher.Call(ctx, control.CommandStart, request, nil, w.files...)
-	if errs := lacking(err); errs != nil { // what the guest is told of its network
-		return r.reject(ctx, launcher, errs)
-	}
-	if err != nil {
-		return fmt.Errorf("hand the machine to the launcher: %w", err)
+	if err := launcher.Call(ctx, control.CommandStart, *request, nil, w.files...); err != nil {
+		err = fmt.Errorf("hand the machine to the launcher: %w", err)
+		return cmp.Or(refused(lacking(err)), err) // it may not know what the guest is told of its network
 	}
 	return nil
 }

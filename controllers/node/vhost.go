@@ -1,7 +1,6 @@
 package node
 
 import (
-	"os"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -9,6 +8,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -67,12 +67,6 @@ func (r *Reconciler) hasVhostNet(vmi *v1.VirtualMachineInstance, launcher *sessi
 		return false
 	}
 	files, err := r.OpenVhostNet(1)
-	closeAll(files)
+	netsetup.CloseAll(files)
 	return err == nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
 // vhostDevice stands for /dev/vhost-net.
@@ -111,7 +112,7 @@ func TestVhostHandoverOfManyCardsCountsOnce(t *testing.T) {
 		w := r.wiring(vmi, "pod")
 		for range 2 {
 			files, err := w.openVhostNet(1)
-			closeAll(files)
+			netsetup.CloseAll(files)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -104,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if vm.DeletionTimestamp == nil {
 		if err := r.mark(ctx, vm, vmi); err != nil {
-			return ctrl.Result{}, ignoreConflict(err)
+			return ctrl.Result{}, kit.IgnoreConflict(err)
 		}
 	}
 	cluster, err := r.Cluster(ctx)
@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	p := decide(vm, vmi, r.Clock.Now(), r.Jitter())
 	if p.action == enable {
-		return ctrl.Result{}, ignoreConflict(r.enable(ctx, vm))
+		return ctrl.Result{}, kit.IgnoreConflict(r.enable(ctx, vm))
 	}
 	p.volumes = r.findVolumeUpdate(ctx, vm, vmi, cluster.Rollout(), p.action == wait)
 	now, failed, stepErr := r.carryOut(ctx, vm, vmi, &p)
@@ -128,7 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	p.staged, p.links = staged(vm, now, cluster.Rollout()), links(vm, now, cluster.Rollout())
 	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now())), p.disks.lost...); err != nil {
-		return ctrl.Result{}, ignoreConflict(err)
+		return ctrl.Result{}, kit.IgnoreConflict(err)
 	}
 	// A guest that runs follows its VM, whatever the VM names for the next start.
 	sound := failed == nil || p.unchosen != nil
@@ -154,7 +154,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if p.after == 0 {
 		p.after = p.volumes.after
 	}
-	return ctrl.Result{RequeueAfter: max(after, p.after)}, ignoreConflict(stepErr)
+	return ctrl.Result{RequeueAfter: max(after, p.after)}, kit.IgnoreConflict(stepErr)
 }
 
 var (
@@ -182,14 +182,6 @@ func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, e
 		since = r.Clock.Since(c.LastTransitionTime.Time)
 	}
 	return kit.Wait(since), nil
-}
-
-// ignoreConflict drops the error of a write that came second: the first write makes an event.
-func ignoreConflict(err error) error {
-	if apierrors.IsConflict(err) {
-		return nil
-	}
-	return client.IgnoreNotFound(err)
 }
 
 // instance returns the VM's VMI, or nil.
@@ -487,8 +479,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, sta
 	}
 	before := vm.DeepCopy()
 	vm.Status = status
-	if err := r.Client.Status().Patch(ctx, vm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("write status: %w", err)
+	if err := kit.PatchStatus(ctx, r.Client, before, vm); err != nil {
+		return err
 	}
 	r.announce(before, vm, lost)
 	return nil

@@ -3,11 +3,11 @@ package vm
 import (
 	"slices"
 	"strconv"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // failure is why a step failed.
@@ -144,7 +144,7 @@ func copied(conditions []v1.VirtualMachineInstanceCondition) []v1.VirtualMachine
 // bounded is a message of at most maxMessage bytes.
 func bounded(message string) string {
 	if len(message) > maxMessage {
-		return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+		return control.Cut(message, maxMessage) + "…"
 	}
 	return message
 }

@@ -102,14 +102,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	admitted := true
 	switch {
 	case vmi.DeletionTimestamp != nil:
-		stepErr = errors.Join(ignoreConflict(r.remove(ctx, vmi, pod)), ignoreConflict(r.removeCompanions(ctx, companions)))
+		stepErr = errors.Join(kit.IgnoreConflict(r.remove(ctx, vmi, pod)), kit.IgnoreConflict(r.removeCompanions(ctx, companions)))
 		if stepErr == nil {
 			after, stepErr = r.observeRemoval(ctx, vmi, pod)
 		}
 	case vmi.IsFinal():
 		r.ends.forget(vmi.UID)
 		after, err := r.label(ctx, vmi)
-		return ctrl.Result{RequeueAfter: after}, ignoreConflict(err)
+		return ctrl.Result{RequeueAfter: after}, kit.IgnoreConflict(err)
 	case r.between(vmi, pod, companions):
 		return ctrl.Result{RequeueAfter: betweenDelay}, nil
 	case pod != nil && rejected(pod) && !launched(&vmi.Status):
@@ -151,7 +151,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if stepErr == nil {
 			var connecting time.Duration
 			connecting, stepErr = r.observeSandbox(ctx, vmi, pod)
-			after = sooner(after, connecting)
+			after = kit.Sooner(after, connecting)
 		}
 	default:
 		admitted, stepErr = r.admit(ctx, vmi)
@@ -166,13 +166,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	observeCompanions(vmi, companions)
 	if err := r.writeStatus(ctx, before, vmi); err != nil {
-		return ctrl.Result{}, ignoreConflict(err)
+		return ctrl.Result{}, kit.IgnoreConflict(err)
 	}
 	r.announce(before, vmi)
 	if pod != nil && stepErr == nil {
 		var booting time.Duration
 		booting, stepErr = r.openGate(ctx, vmi, pod)
-		after = sooner(after, booting)
+		after = kit.Sooner(after, booting)
 	}
 	if pod != nil && stepErr == nil {
 		stepErr = r.follow(ctx, vmi, pod)
@@ -180,23 +180,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if stepErr == nil && vmi.DeletionTimestamp == nil && vmi.ResourceVersion == before.ResourceVersion { // the event of another write brings us back
 		var labelled time.Duration
 		labelled, stepErr = r.label(ctx, vmi)
-		after = sooner(after, labelled)
+		after = kit.Sooner(after, labelled)
 	}
 	if vmi.DeletionTimestamp != nil && pod == nil && stepErr == nil && !r.holdUp(vmi, companions) {
 		after, stepErr = r.letGo(ctx, vmi)
 	}
 	if pod != nil && !watched || vmi.DeletionTimestamp != nil && len(companions) > 0 {
-		after = sooner(after, unwatchedDelay)
+		after = kit.Sooner(after, unwatchedDelay)
 	}
-	return ctrl.Result{RequeueAfter: after}, ignoreConflict(stepErr)
-}
-
-// sooner is the shorter of two waits, of which 0 is none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
+	return ctrl.Result{RequeueAfter: after}, kit.IgnoreConflict(stepErr)
 }
 
 // earlyDelay is how long the scheduler has for a new pod before the VMI's status reports the
@@ -232,9 +224,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, vmi *v1.VirtualMac
 	if equality.Semantic.DeepEqual(before.Status, vmi.Status) {
 		return nil
 	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, vmi, patch); err != nil {
-		return fmt.Errorf("write status: %w", err)
+	if err := kit.PatchStatus(ctx, r.Client, before, vmi); err != nil {
+		return err
 	}
 	r.writes.Note(before, vmi)
 	return nil

@@ -3,7 +3,6 @@ package vmi
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -226,13 +225,6 @@ func TestVMIRepeatsItselfWithoutPolicies(t *testing.T) {
 
 // TestPoliciesHoldUpNoGate: the readiness gate is looked at as early as without policies.
 func TestPoliciesHoldUpNoGate(t *testing.T) {
-	for a, cases := range map[time.Duration]map[time.Duration]time.Duration{0: {0: 0, 5: 5}, 3: {0: 3, 5: 3, 2: 2}} {
-		for b, want := range cases {
-			if got := sooner(a, b); got != want {
-				t.Errorf("sooner(%d, %d) is %d", a, b, got)
-			}
-		}
-	}
 	c := newCluster(t, v1.Running, interceptor.Funcs{}, gated(t))
 	c.withTemplate(nil)
 	vmi := c.get()

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
@@ -18,7 +17,7 @@ var errVanished = errors.New("the pod that was in the way is gone")
 
 // errContended means that a quota could not count a pod, because others used the quota at the same
 // time. The API server calls it a conflict, but no object has changed whose event would come. So the
-// API server's error is quoted and not wrapped: see ignoreConflict.
+// API server's error is quoted and not wrapped: see kit.IgnoreConflict.
 var errContended = errors.New("the quota is in use")
 
 // vanishedDelay is the wait after errVanished and errContended, until the pod is created again.
@@ -60,12 +59,4 @@ const longestDelay = 5 * time.Minute
 // bounds.
 func (r *Reconciler) retryAfter(vmi *v1.VirtualMachineInstance, soonest time.Duration) time.Duration {
 	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), longestDelay)
-}
-
-// ignoreConflict drops the error of a write that came second: the first write makes an event.
-func ignoreConflict(err error) error {
-	if apierrors.IsConflict(err) {
-		return nil
-	}
-	return client.IgnoreNotFound(err)
 }

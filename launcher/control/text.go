@@ -16,6 +16,14 @@ func Printable(text string, limit int) string {
 	}, text[:min(len(text), limit)])
 }
 
+// Cut returns a text's beginning, of a number of bytes at most. What is valid UTF-8 stays so.
+func Cut(text string, bytes int) string {
+	if len(text) <= bytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:bytes], "")
+}
+
 // Short is Printable with room for a name or a few words, 100 bytes. A launcher whose
 // guest has broken out may send any text.
 func Short(text string) string { return Printable(text, 100) }

@@ -35,7 +35,7 @@ func TestDescriptorIsOpenedAsQEMUWould(t *testing.T) {
 				t.Fatal(err)
 			}
 			flags, err := unix.FcntlInt(files["disk/data"].Fd(), unix.F_GETFL, 0)
-			closeAll(files)
+			CloseAll(files)
 			want := map[bool]int{false: unix.O_RDWR, true: unix.O_RDONLY}[readOnly]
 			if direct {
 				want |= unix.O_DIRECT
@@ -88,7 +88,7 @@ func TestVariablesInUseAreAwaited(t *testing.T) {
 	opened := make(chan error, 1)
 	go func() {
 		next, err := openVolumes(t.Context(), m, slog.New(log))
-		closeAll(next)
+		CloseAll(next)
 		opened <- err
 	}()
 	select {
@@ -96,7 +96,7 @@ func TestVariablesInUseAreAwaited(t *testing.T) {
 	case err := <-opened:
 		t.Fatalf("the variables are opened while they are in use (%v)", err)
 	}
-	closeAll(files)
+	CloseAll(files)
 	if err := <-opened; err != nil {
 		t.Error(err)
 	}
@@ -119,7 +119,7 @@ func TestHeldVariablesAreQEMUsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	closeAll(files)
+	CloseAll(files)
 	info, err := held.Stat()
 	old, err2 := os.Stat(path + ".old")
 	if err != nil || err2 != nil || !os.SameFile(info, old) || held.Name() != path {

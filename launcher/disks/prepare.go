@@ -40,14 +40,14 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, pat
 	files, err := openVolumes(waiting, &request.Machine, log)
 	if err == nil {
 		if err := connectSidecars(ctx, &request.Machine, files); err != nil {
-			closeAll(files)
+			CloseAll(files)
 			return nil, err
 		}
 	}
 	if t := request.Machine.TPM; err == nil && t != nil {
 		if files[TPMFolder], err = openTPM(t, request.Incoming); err != nil {
 			delete(files, TPMFolder)
-			closeAll(files)
+			CloseAll(files)
 			return nil, err
 		}
 	}
@@ -108,7 +108,7 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (ma
 			open := func() (*os.File, error) { return openVariables(m.Firmware) }
 			f, err := openWhenFree(ctx, "UEFI variables", open, func(f *os.File) error { return diskimage.Free(f, false) }, log)
 			if err != nil {
-				closeAll(files)
+				CloseAll(files)
 				return nil, err
 			}
 			files[i.String()] = f
@@ -120,7 +120,7 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (ma
 		d := &m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
 		f, err := openWhenFree(ctx, d.Name, func() (*os.File, error) { return openVolume(d) }, func(f *os.File) error { return free(f, d) }, log)
 		if err != nil {
-			closeAll(files)
+			CloseAll(files)
 			return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
 		}
 		files[i.String()] = f
@@ -128,7 +128,7 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (ma
 			// QEMU 9.1 and newer take a descriptor of an fdset only with the flags that QEMU
 			// would open the file with.
 			if err := diskimage.SetDirect(f); err != nil {
-				closeAll(files)
+				CloseAll(files)
 				return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
 			}
 		}
@@ -183,7 +183,8 @@ func openVolume(d *qemuargs.Disk) (*os.File, error) {
 	return diskimage.OpenVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), readOnly)
 }
 
-func closeAll(files map[string]*os.File) {
+// CloseAll closes files.
+func CloseAll(files map[string]*os.File) {
 	for _, f := range files {
 		f.Close()
 	}
