@@ -106,7 +106,7 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		}
 		status.SetPhase(v1.Scheduled, now)
 		status.SetPhase(v1.Running, now)
-		startSucceeded(status)
+		status.EndComplaint(v1.OwnerStart)
 	}
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonGuestNotRunning}
 	if (state.State == control.StateRunning || state.State == control.StatePaused) && status.Phase != v1.Running && !object.IsFinal() {
@@ -138,15 +138,7 @@ func startFailed(object *v1.VirtualMachineInstance, why error, now metav1.Time) 
 	if object.DeletionTimestamp != nil {
 		return
 	}
-	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-		Reason: v1.ReasonStartFailed, Message: control.Printable(why.Error(), maxMessage)}, now)
-}
-
-// startSucceeded takes back what startFailed said. Other complaints are virt-controller's, which takes them back.
-func startSucceeded(status *v1.VirtualMachineInstanceStatus) {
-	if s := status.Condition(v1.ConditionSynchronized); s != nil && s.Reason == v1.ReasonStartFailed {
-		status.RemoveCondition(v1.ConditionSynchronized)
-	}
+	object.Status.Complain(v1.ReasonStartFailed, control.Printable(why.Error(), maxMessage), now)
 }
 
 // emulated says what emulation means for a guest.

@@ -60,9 +60,8 @@ func wantsDisks(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) 
 // waitsForDisk says whether a VMI has no launcher pod because of a disk. A VMI whose launcher pod a
 // node rejected is Scheduling.
 func waitsForDisk(vmi *v1.VirtualMachineInstance) bool {
-	s := vmi.Status.Condition(v1.ConditionSynchronized)
-	return (vmi.Status.Phase == v1.Pending || vmi.Status.Phase == v1.Scheduling) && (vmi.Status.Condition(v1.ConditionProvisioning) != nil ||
-		s != nil && (s.Reason == v1.ReasonPvcNotFound || s.Reason == v1.ReasonDataVolumeFailed))
+	return (vmi.Status.Phase == v1.Pending || vmi.Status.Phase == v1.Scheduling) &&
+		(vmi.Status.Condition(v1.ConditionProvisioning) != nil || vmi.Status.ComplaintOf(v1.OwnerDisks))
 }
 
 // note notes how the disk of a template is, and returns the DataVolume that is to be made for it, or nil. It is pure.

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -30,7 +29,7 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 		// finalizer, unless the API server has not asked virt-api.
 		if !controllerutil.ContainsFinalizer(vmi, v1.VMIFinalizer) {
 			if overridden, err = r.Presets.Apply(ctx, defaulted); kit.PresetsUnread(err) {
-				r.unsynchronized(vmi, v1.ReasonPresetFailed, err.Error())
+				vmi.Status.Complain(v1.ReasonPresetFailed, err.Error(), r.now())
 				return false, err
 			} else if errors.Is(err, kit.ErrPresets) {
 				r.refuse(vmi, v1.ReasonPresetFailed, err.Error())
@@ -66,17 +65,12 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	case apierrors.IsConflict(err):
 		return false, err
 	}
-	r.unsynchronized(vmi, v1.ReasonFailedUpdate, err.Error())
+	vmi.Status.Complain(v1.ReasonFailedUpdate, err.Error(), r.now())
 	return false, fmt.Errorf("persist defaults: %w", err)
 }
 
 // refuse ends a VMI that must not start.
 func (r *Reconciler) refuse(vmi *v1.VirtualMachineInstance, reason, message string) {
-	r.unsynchronized(vmi, reason, message)
+	vmi.Status.Complain(reason, message, r.now())
 	finish(&vmi.Status, end{v1.Failed, reason, message}, r.now())
-}
-
-func (r *Reconciler) unsynchronized(vmi *v1.VirtualMachineInstance, reason, message string) {
-	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-		Reason: reason, Message: message}, r.now())
 }

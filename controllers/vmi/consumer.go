@@ -95,8 +95,8 @@ func endOf(pod *corev1.Pod, now time.Time) time.Time {
 // permitted ends the complaint that a VMI's consumer could not be made.
 func permitted(status *v1.VirtualMachineInstanceStatus) {
 	// After Pending, the complaint is about a launcher pod that was rejected: see wasRejected.
-	if s := status.Condition(v1.ConditionSynchronized); s != nil && s.Reason == v1.ReasonFailedCreate && status.Phase == v1.Pending {
-		status.RemoveCondition(v1.ConditionSynchronized)
+	if status.Phase == v1.Pending {
+		status.EndComplaint(v1.OwnerPod)
 	}
 }
 
@@ -113,7 +113,7 @@ func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineI
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("create pod %s: %w: %s", pod.Name, errContended, err)
 	case err != nil && !apierrors.IsAlreadyExists(err):
-		r.unsynchronized(vmi, v1.ReasonFailedCreate, err.Error())
+		vmi.Status.Complain(v1.ReasonFailedCreate, err.Error(), r.now())
 		return fmt.Errorf("create pod %s: %w", pod.Name, err)
 	}
 	permitted(&vmi.Status)

@@ -45,7 +45,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	observeMigratable(vmi, r.now())
 	if missing != "" {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
-		r.unsynchronized(vmi, v1.ReasonPvcNotFound, fmt.Sprintf("%s %s/%s does not exist, waiting for it to appear", claimKind(vmi, missing), vmi.Namespace, missing))
+		vmi.Status.Complain(v1.ReasonPvcNotFound, fmt.Sprintf("%s %s/%s does not exist, waiting for it to appear", claimKind(vmi, missing), vmi.Namespace, missing), r.now())
 		return nil, nil
 	}
 	if filled, err := r.filled(ctx, vmi); err != nil {
@@ -72,7 +72,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	if config.Resources, err = r.cardResources(ctx, vmi); err != nil {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
-		r.unsynchronized(vmi, v1.ReasonFailedCreate, err.Error())
+		vmi.Status.Complain(v1.ReasonFailedCreate, err.Error(), r.now())
 		return nil, err
 	}
 	pod := Pod(defaulted, config)
@@ -100,7 +100,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	if err != nil {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod could not be created", r.now())
-		r.unsynchronized(vmi, v1.ReasonFailedCreate, err.Error())
+		vmi.Status.Complain(v1.ReasonFailedCreate, err.Error(), r.now())
 		return nil, fmt.Errorf("create launcher pod: %w", err)
 	}
 	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod %s", pod.Name)

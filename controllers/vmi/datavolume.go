@@ -111,9 +111,9 @@ func (r *Reconciler) dataVolume(ctx context.Context, namespace string, owner *me
 func (r *Reconciler) waitForDisk(vmi *v1.VirtualMachineInstance, p datavolume.Progress) {
 	setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
 	if p.Failed {
-		r.unsynchronized(vmi, v1.ReasonDataVolumeFailed, p.Message)
-	} else if s := vmi.Status.Condition(v1.ConditionSynchronized); s != nil && (s.Reason == v1.ReasonDataVolumeFailed || s.Reason == v1.ReasonPvcNotFound) {
-		vmi.Status.RemoveCondition(v1.ConditionSynchronized)
+		vmi.Status.Complain(v1.ReasonDataVolumeFailed, p.Message, r.now())
+	} else {
+		vmi.Status.EndComplaint(v1.OwnerDisks)
 	}
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue,
 		Reason: v1.ReasonDataVolumeNotReady, Message: p.Message}, r.now())

@@ -52,8 +52,8 @@ func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineI
 		return 0, err
 	}
 	if !told && onMultus(vmi) && r.Clock.Since(since) >= slowConnect {
-		r.unsynchronized(vmi, v1.ReasonSandboxSlow, fmt.Sprintf("the node has not connected the pod within %s, and does not say why: a network plugin may hang, or a volume is not mounted yet. After some minutes the node gives the plugin up, and tries again%s",
-			slowConnect, networksOf(vmi)))
+		vmi.Status.Complain(v1.ReasonSandboxSlow, fmt.Sprintf("the node has not connected the pod within %s, and does not say why: a network plugin may hang, or a volume is not mounted yet. After some minutes the node gives the plugin up, and tries again%s",
+			slowConnect, networksOf(vmi)), r.now())
 	}
 	return r.retryAfter(vmi, patience), nil
 }
@@ -81,7 +81,7 @@ func (r *Reconciler) tell(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	}
 	trouble, message := latest(troubles, events.Items)
 	if trouble != nil {
-		r.unsynchronized(vmi, trouble.reason, "the node cannot "+trouble.cannot+", and tries again: "+complaint(message)+trouble.about(vmi, message))
+		vmi.Status.Complain(trouble.reason, "the node cannot "+trouble.cannot+", and tries again: "+complaint(message)+trouble.about(vmi, message), r.now())
 	}
 	return trouble != nil, nil
 }
@@ -185,7 +185,5 @@ func complaint(message string) string {
 
 // connected takes a complaint of observeSandbox back, once the node has connected the pod.
 func connected(status *v1.VirtualMachineInstanceStatus) {
-	if s := status.Condition(v1.ConditionSynchronized); s != nil && slices.Contains([]string{v1.ReasonSandboxFailed, v1.ReasonSandboxSlow, v1.ReasonMountFailed}, s.Reason) {
-		status.RemoveCondition(v1.ConditionSynchronized)
-	}
+	status.EndComplaint(v1.OwnerSandbox)
 }

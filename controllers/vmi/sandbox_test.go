@@ -248,7 +248,7 @@ func TestStatusSaysWhyThePodHasNoNetwork(t *testing.T) {
 			vmi := besideVMI(t, c.spec)
 			vmi.CreationTimestamp = metav1.Unix(900, 0)
 			if c.told {
-				r.unsynchronized(vmi, v1.ReasonSandboxFailed, why)
+				vmi.Status.Complain(v1.ReasonSandboxFailed, why, r.now())
 			}
 			again, err := r.observeSandbox(context.Background(), vmi, c.pod)
 			if name == "it cannot" {

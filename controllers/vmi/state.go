@@ -71,13 +71,13 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 		return err
 	default:
 		setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
-		r.unsynchronized(vmi, v1.ReasonStateClaim, err.Error())
+		vmi.Status.Complain(v1.ReasonStateClaim, err.Error(), r.now())
 		observeMigratable(vmi, r.now())
 		return err
 	}
 	// Of a VMI that had a pod the condition says that the pod is being replaced, until there is another (wasRejected).
-	if c := vmi.Status.Condition(v1.ConditionSynchronized); c != nil && c.Reason == v1.ReasonStateClaim && !reported(&vmi.Status) {
-		vmi.Status.RemoveCondition(v1.ConditionSynchronized)
+	if !reported(&vmi.Status) {
+		vmi.Status.EndComplaint(v1.OwnerState)
 	}
 	noteState(vmi, claim)
 	return nil

@@ -197,17 +197,14 @@ func waitsForARM64(pod *corev1.Pod, complaint string) string {
 func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	c := waitingStatus(pod)
 	if c == nil {
-		// A complaint of virt-handler (StartFailed) is virt-handler's to take back. A
-		// complaint that the pod could not be created ends when there is a pod; see
-		// wasRejected. A complaint that the pod stays ends with the pod.
-		s := status.Condition(v1.ConditionSynchronized)
-		if s != nil && (s.Reason == v1.ReasonFailedCreate || s.Reason != v1.ReasonStartFailed && s.Reason != v1.ReasonSandboxStays && pod.Status.Phase != corev1.PodPending) {
-			status.RemoveCondition(v1.ConditionSynchronized)
+		// There is a pod; see wasRejected.
+		status.EndComplaint(v1.OwnerPod)
+		if pod.Status.Phase != corev1.PodPending { // all that comes before a pod's containers is done
+			status.EndComplaint(v1.OwnerAdmission, v1.OwnerDisks, v1.OwnerState, v1.OwnerReplacement, v1.OwnerSandbox, v1.OwnerContainers)
 		}
 		return
 	}
-	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-		Reason: c.State.Waiting.Reason, Message: c.State.Waiting.Message}, now)
+	status.Complain(c.State.Waiting.Reason, c.State.Waiting.Message, now)
 }
 
 // rejected says whether the kubelet rejected the pod, as it does while the slots' device
@@ -236,8 +233,7 @@ func rejection(pod *corev1.Pod) replacement {
 // Scheduling, because the kubelet may reject a pod before the status reports the pod.
 func (why replacement) note(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
 	status.SetPhase(v1.Scheduling, now)
-	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSynchronized, Status: metav1.ConditionFalse,
-		Reason: why.reason, Message: why.message}, now)
+	status.Complain(why.reason, why.message, now)
 	setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is being made anew", now)
 	endEviction(status)
 }
@@ -249,9 +245,7 @@ func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	if status.Phase != v1.Scheduling {
 		return false
 	}
-	s := status.Condition(v1.ConditionSynchronized)
-	return status.Condition(v1.ConditionProvisioning) != nil || s != nil && (s.Reason == v1.ReasonRejected || s.Reason == v1.ReasonFailedCreate || s.Reason == v1.ReasonPvcNotFound ||
-		s.Reason == v1.ReasonDataVolumeFailed || s.Reason == v1.ReasonStateClaim)
+	return status.Condition(v1.ConditionProvisioning) != nil || status.ComplaintOf(v1.OwnerReplacement, v1.OwnerPod, v1.OwnerDisks, v1.OwnerState)
 }
 
 // waitingStatus is the container of which the kubelet says why it waits: the launcher's, or one that the launcher's waits for.
