@@ -158,8 +158,7 @@ func leadsTo(source *cdi.DataSource, at types.NamespacedName, home []string) (ne
 }
 
 // permitted makes sure that the API server has asked whether the DataVolume's maker may copy from
-// another namespace: that the policy for it was there before the DataVolume. A DataVolume of an earlier
-// version, or of CDI, was asked by other rules or by none. A source pod that was made for this very
+// another namespace: that the policy for it was there before the DataVolume. A DataVolume from before the policy, or of CDI, was asked by other rules or by none. A source pod that was made for this very
 // DataVolume shows that it is known.
 func (r *Reconciler) permitted(ctx context.Context, w world, o *origin) error {
 	from := o.at.Namespace

@@ -90,7 +90,7 @@ func (p *Policies) list(ctx context.Context) ([]v1alpha1.MigrationPolicy, error)
 	var policies v1alpha1.MigrationPolicyList
 	err := p.Live.List(ctx, &policies)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return nil, nil // an installation whose kinds are of an earlier version
+		return nil, nil // an installation without this kind
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list MigrationPolicies: %w", err)

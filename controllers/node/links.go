@@ -39,7 +39,7 @@ func (r *Reconciler) setLinks(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return again
 }
 
-// linkState is the state of the link of a guest's card; empty if the launcher does not tell.
+// linkState returns the state of the link of a guest's card; empty if the launcher does not tell.
 func linkState(launcher *sessions.Session, nic string) v1.InterfaceState {
 	m := launcher.State().Machine
 	if m == nil {

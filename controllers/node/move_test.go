@@ -52,7 +52,7 @@ type moving struct {
 	here           *Reconciler
 	there          *Arrivals
 	source, target *played
-	// older: the target's virt-handler is of a version that answers an offer with nothing.
+	// older: the target's virt-handler answers an offer with nothing.
 	older bool
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -36,12 +37,17 @@ type postCopy struct {
 const postCopyPatience = time.Minute
 
 // wishes are what the source would use if the target can.
-func (d *departure) wishes() []string {
+func (d *departure) wishes(launcher *sessions.Session) []string {
 	if !d.vmi.Status.MigrationState.MigrationConfiguration.PostCopy() {
 		return nil
 	}
 	if len(d.vmi.Spec.Domain.Devices.Filesystems) > 0 {
 		d.postCopy.refused = "the guest has file systems, whose programs cannot wait for memory that is not there yet"
+		return nil
+	}
+	err := cmp.Or(launcher.Takes(control.CommandMigrate, control.MigrateRequest{PostCopy: true}), launcher.Takes(control.CommandPostCopy, control.JobRequest{ID: 1}))
+	if err != nil {
+		d.postCopy.refused = "the source: " + control.Short(err.Error())
 		return nil
 	}
 	d.postCopy.refused = "the target's virt-handler did not answer the wish"

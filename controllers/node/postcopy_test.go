@@ -101,6 +101,7 @@ func TestMigrationGoesOnWithoutPostCopy(t *testing.T) {
 			m.target.answer(control.CommandPermitPostCopy, `{"refused":"Userfaultfd not available"}`)
 		}, "the target: Userfaultfd not available"},
 		"the target's launcher":     {func(m *moving) { m.lacks(m.there.Node, m.status().TargetPod, control.CommandPermitPostCopy) }, "the target: "},
+		"the source's launcher":     {func(m *moving) { m.lacks(m.here, m.status().SourcePod, control.CommandPostCopy) }, "the source: "},
 		"the target's virt-handler": {func(m *moving) { m.older = true }, "did not answer the wish"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// recordedSession is a session of the first contract; TestRecordedHandler of package launcher has recorded it.
+// recordedSession is a session that TestRecordedHandler of package launcher has recorded.
 const recordedSession = "../../launcher/testdata/contract.jsonl"
 
 type spoken struct {
@@ -104,8 +104,8 @@ func (r *recorded) serve() {
 	}
 }
 
-// TestRecordedLauncher: today's virt-handler runs a VM with the launcher of the first
-// contract: starts it, learns its states, has its console, grows its disk, ends it.
+// TestRecordedLauncher: today's virt-handler runs a VM with the recorded
+// launcher: starts it, learns its states, has its console, grows its disk, ends it.
 func TestRecordedLauncher(t *testing.T) {
 	n := newNode(t)
 	launcher, hello := readRecorded(t, n.Dial(t, "vm1"))

@@ -110,7 +110,7 @@ func TestReportWithReadinessProbe(t *testing.T) {
 		v1.ReasonLauncherNotResponding: "False/ContainersNotReady",
 		v1.ReasonContainersNotReady:    "False/ContainersNotReady",
 		v1.ReasonGuestReady:            "True/GuestReady",
-		v1.ReasonGuestRunning:          "False/ContainersNotReady", // a virt-handler of before probes
+		v1.ReasonGuestRunning:          "False/ContainersNotReady", // the VMI had no probe
 	} {
 		vmi := &v1.VirtualMachineInstance{}
 		vmi.Spec.ReadinessProbe = &v1.Probe{}

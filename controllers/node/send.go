@@ -97,7 +97,7 @@ func (d *departure) send(ctx context.Context) error {
 	if offer.Claims, err = movedSizes(ctx, launcher, d.vmi); err != nil {
 		return err
 	}
-	offer.Wishes = d.wishes()
+	offer.Wishes = d.wishes(launcher)
 	answer, err := d.prepare(ctx, to, offer)
 	if err != nil {
 		return err

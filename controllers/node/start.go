@@ -94,7 +94,7 @@ func (r *Reconciler) handOver(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return nil
 }
 
-// unfit says why a launcher cannot run the VM, before anything is wired. The launcher comes
+// unfit returns why a launcher cannot run the VM, before anything is wired. The launcher comes
 // with the pod's image, so that repeating the start would not help.
 func unfit(request *control.StartRequest, launcher *sessions.Session) field.ErrorList {
 	errs := lacking(launcher.Takes(control.CommandStart, request))

@@ -60,7 +60,7 @@ func (h *vhostCounts) forget(name types.NamespacedName) {
 	delete(h.by, name)
 }
 
-// hasVhostNet says whether the node's kernel can move a guest's packets. Opening the device loads the
+// hasVhostNet reports whether the node's kernel can move a guest's packets. Opening the device loads the
 // kernel's module, so a node that emulates is not asked.
 func (r *Reconciler) hasVhostNet(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, by qemuargs.Accelerator) bool {
 	if by != qemuargs.KVM || r.OpenVhostNet == nil || !r.vhostCounts.left(vmi, launcher.Pod.Name) {

@@ -24,8 +24,7 @@ const yes = "true"
 
 // cpuSelector are the labels that a guest's node must have. A name that no QEMU knows is left to the node, which refuses the guest and
 // says so: a selector would leave the guest without a node, for ever. An emulated guest has no interfaces of Hyper-V, nor the CPU
-// feature that evmcs alone needs: where emulation is permitted these choose no node. Where a node tells nothing, as an earlier
-// virt-handler does, only the frequency of the TSC chooses nodes: the node's virt-handler still refuses what its QEMU cannot do.
+// feature that evmcs alone needs: where emulation is permitted these choose no node. Where a node tells nothing, only the frequency of the TSC chooses nodes: the node's virt-handler still refuses what its QEMU cannot do.
 func cpuSelector(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]string {
 	domain, selector := &vmi.Spec.Domain, map[string]string{}
 	if f := vmi.TSCFrequency(); f != 0 {

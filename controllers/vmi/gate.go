@@ -29,7 +29,6 @@ func hasGate(pod *corev1.Pod) bool {
 // earlier: there a guest that has not been started counts as not paused, and Services send to
 // it.
 func unpaused(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) *corev1.PodCondition {
-	// A pod of an earlier version has no gate, and is ready without the condition.
 	if !hasGate(pod) || vmi.Status.Phase != v1.Running || pod.DeletionTimestamp != nil {
 		return nil
 	}

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// Commands are the commands that a launcher knows. Each has the fields that its arguments may have, by paths such as
+// Commands are the commands that a launcher knows. Each has the fields that its arguments may have, in order, by paths such as
 // machine.disks.image.path. An entry of a list or a map adds nothing to a path. Nothing that a path names ever gets
-// another meaning, nor a field another kind of value: what is new gets a new field, or a new command.
+// another meaning. Nor does a field whose values are a closed set, such as a disk's driver, get another value: what is new gets a new
+// field, or a new command, which JSON leaves out if it is not set.
 type Commands map[string][]string
 
-// known are the commands of this version, with the types of their arguments; nil for those without arguments.
-var known = sync.OnceValue(func() Commands {
-	out := Commands{}
-	for command, arguments := range map[string]any{
+// argumentsOf returns the commands of this version, each with a value of its arguments' type; nil for those without arguments.
+func argumentsOf() map[string]any {
+	return map[string]any{
 		CommandInspect: InspectRequest{}, CommandStart: StartRequest{}, CommandQueryState: nil, CommandShutdown: nil, CommandReject: Termination{},
 		CommandPause: nil, CommandUnpause: nil, CommandReset: nil, CommandSoftReboot: nil, CommandGrace: GraceRequest{},
 		CommandSetLink: SetLinkRequest{}, CommandGrowDisk: GrowDiskRequest{}, CommandCancelJob: JobRequest{}, CommandForgetJob: JobRequest{},
@@ -24,7 +24,13 @@ var known = sync.OnceValue(func() Commands {
 		CommandHoldPings: HoldPingsRequest{}, CommandOpenChannel: nil, CommandExportDisk: DiskRequest{}, CommandMirrorDisk: DiskRequest{},
 		CommandReceive: nil, CommandMigrate: MigrateRequest{}, CommandRun: RunRequest{}, CommandTakeBack: nil, CommandRelease: nil,
 		CommandPermitPostCopy: nil, CommandPostCopy: JobRequest{},
-	} {
+	}
+}
+
+// known are the commands of this version.
+var known = sync.OnceValue(func() Commands {
+	out := Commands{}
+	for command, arguments := range argumentsOf() {
 		out[command] = nil
 		if arguments != nil {
 			out[command] = knownFields(reflect.TypeOf(arguments))
@@ -35,6 +41,19 @@ var known = sync.OnceValue(func() Commands {
 
 // KnownCommands returns the commands of this version, which nobody may change.
 func KnownCommands() Commands { return known() }
+
+// Core reports whether a launcher can at least be asked for its disks, be told to start its VM or why not, and be ended. Without
+// these nobody could tell it anything.
+func (c Commands) Core() bool {
+	for _, command := range []string{CommandInspect, CommandStart, CommandReject, CommandQueryState, CommandShutdown, CommandGrace} {
+		if _, ok := c[command]; !ok {
+			return false
+		}
+	}
+	_, fields := c.Lack(CommandReject, Termination{Message: "why"})
+	_, more := c.Lack(CommandGrace, GraceRequest{})
+	return len(fields)+len(more) == 0
+}
 
 // Within returns what both have. It returns other itself if that is all of other.
 func (c Commands) Within(other Commands) Commands {

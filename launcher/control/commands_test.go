@@ -1,9 +1,13 @@
 package control
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
+	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,10 +120,10 @@ func TestWithinKeepsWhatBothHave(t *testing.T) {
 	}
 }
 
-// TestHelloFitsIntoAMessage: with all that a launcher says of its commands, a hello takes a small part of the longest message.
+// TestHelloFitsIntoAMessage: what a launcher says of its commands takes a small part of what a hello may have beside the Machine.
 func TestHelloFitsIntoAMessage(t *testing.T) {
 	data, err := json.Marshal(KnownCommands())
-	if err != nil || len(data) > MaxMessageBytes/8 {
+	if err != nil || len(data) > MaxReportBytes/4 {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
 	fields := KnownCommands()[CommandStart]
@@ -127,4 +131,88 @@ func TestHelloFitsIntoAMessage(t *testing.T) {
 		t.Errorf("%q", fields)
 	}
 	t.Logf("%d bytes, %d fields of a start", len(data), len(fields))
+}
+
+// recorded returns the fields of the recorded hello, by command.
+func recorded(t *testing.T) Commands {
+	t.Helper()
+	text, err := os.ReadFile("../testdata/contract.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	var line struct{ Launcher struct{ Data Hello } }
+	if err := json.Unmarshal(first, &line); err != nil || len(line.Launcher.Data.Commands) == 0 {
+		t.Fatalf("%d commands: %v", len(line.Launcher.Data.Commands), err)
+	}
+	return line.Launcher.Data.Commands
+}
+
+// TestNewFieldsAreLeftOutIfNotSet: a field that the recorded launcher does not know, of a part that it knows, must not be in the JSON unless it is set. Else
+// that launcher could start no VM with that part any more.
+func TestNewFieldsAreLeftOutIfNotSet(t *testing.T) {
+	then := recorded(t)
+	for command, arguments := range argumentsOf() {
+		if arguments == nil || then[command] == nil {
+			continue
+		}
+		eachField(reflect.TypeOf(arguments), "", func(path string, f jsonField) {
+			parent := path[:max(strings.LastIndexByte(path, '.'), 0)]
+			known := slices.Contains(then[command], path) || parent != "" && !slices.Contains(then[command], parent)
+			if !known && !strings.Contains(f.options, "omit") {
+				t.Errorf("%s: %s is new, and is in the JSON though it is not set: give it omitempty", command, path)
+			}
+		})
+	}
+}
+
+// TestArgumentTypesArePlain: the arguments are made of types in which setFields finds what JSON shows.
+func TestArgumentTypesArePlain(t *testing.T) {
+	for command, arguments := range argumentsOf() {
+		if arguments == nil {
+			continue
+		}
+		eachField(reflect.TypeOf(arguments), "", func(path string, f jsonField) {
+			_, zeroes := f.Type.MethodByName("IsZero")
+			switch e := elementOf(f.Type); {
+			case len(f.Index) > 1:
+				t.Errorf("%s: %s is of an embedded struct", command, path)
+			case e.Kind() == reflect.Interface:
+				t.Errorf("%s: %s is an interface", command, path)
+			case zeroes && strings.Contains(f.options, "omitzero") && !writesItself(e):
+				t.Errorf("%s: %s has a method IsZero", command, path)
+			case e != f.Type && writesItself(f.Type):
+				t.Errorf("%s: %s is a list or a map that writes itself", command, path)
+			}
+		})
+	}
+}
+
+// eachField calls found with each field of a type, and of what is in it.
+func eachField(t reflect.Type, prefix string, found func(path string, f jsonField)) {
+	for f := range fieldsOf(elementOf(t)) {
+		found(prefix+f.name, f)
+		eachField(f.Type, prefix+f.name+".", found)
+	}
+}
+
+// TestCoreIsWhatEveryLauncherKnows: without one of the commands, or a field of theirs, nobody could tell a launcher anything.
+func TestCoreIsWhatEveryLauncherKnows(t *testing.T) {
+	if !KnownCommands().Core() || (Commands{}).Core() || (Commands(nil)).Core() {
+		t.Error("this version's launcher lacks something, or one that knows nothing does not")
+	}
+	for _, command := range []string{CommandInspect, CommandStart, CommandReject, CommandQueryState, CommandShutdown, CommandGrace} {
+		has := maps.Clone(KnownCommands())
+		delete(has, command)
+		if has.Core() {
+			t.Errorf("a launcher without %s passes", command)
+		}
+	}
+	for _, command := range []string{CommandReject, CommandGrace} {
+		has := maps.Clone(KnownCommands())
+		has[command] = nil
+		if has.Core() {
+			t.Errorf("a launcher without the arguments of %s passes", command)
+		}
+	}
 }

@@ -122,7 +122,7 @@ func permitEmulation(t *testing.T) {
 
 // firstContract is the commit that TestUpgrade's history begins with: the first
 // version whose contract the versions after it keep to.
-const firstContract = "b614592"
+const firstContract = "3640811f"
 
 // TestUpgrade: an older version with a VM that runs is replaced by the present
 // one, which goes on with the very same QEMU, in the launcher of the older

@@ -47,6 +47,8 @@ func (s *Session) greet(m *control.Message) error {
 	switch {
 	case hello.Version != control.Version:
 		return fmt.Errorf("launcher speaks version %d of the control protocol, virt-handler %d", hello.Version, control.Version)
+	case !hello.Commands.Core():
+		return fmt.Errorf("%w: it knows less than every launcher must", control.ErrProtocol)
 	case !Plausible(hello.State):
 		return fmt.Errorf("%w: a state %.32q that no launcher is in", control.ErrProtocol, hello.State.State)
 	}
