@@ -77,7 +77,7 @@ type Devices struct {
 	BlockMultiQueue *bool `json:"blockMultiQueue,omitempty"`
 	// DisableHotplug has no effect: only free PCI slots are kept for hotplug.
 	// +optional
-	DisableHotplug bool `json:"disableHotplug,omitempty"`
+	DisableHotplug *bool `json:"disableHotplug,omitempty"`
 	// UseVirtioTransitional makes virtio devices that guests without virtio 1 know too. They are conventional PCI devices on
 	// the root bus: twelve interfaces and disks at most. Default: false.
 	// +optional

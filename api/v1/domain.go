@@ -63,7 +63,7 @@ type ResourceRequirements struct {
 	// OvercommitGuestOverhead leaves out of the pod's memory request what QEMU needs besides
 	// guest memory. A limit still holds it. Default: false.
 	// +optional
-	OvercommitGuestOverhead bool `json:"overcommitGuestOverhead,omitempty"`
+	OvercommitGuestOverhead *bool `json:"overcommitGuestOverhead,omitempty"`
 }
 
 // ResourceList holds quantities by resource name. Exponents are refused: the API server keeps

@@ -806,6 +806,11 @@ func (in *Devices) DeepCopyInto(out *Devices) {
 		*out = new(bool)
 		**out = **in
 	}
+	if in.DisableHotplug != nil {
+		in, out := &in.DisableHotplug, &out.DisableHotplug
+		*out = new(bool)
+		**out = **in
+	}
 	if in.UseVirtioTransitional != nil {
 		in, out := &in.UseVirtioTransitional, &out.UseVirtioTransitional
 		*out = new(bool)
@@ -3405,6 +3410,11 @@ func (in *ResourceRequirements) DeepCopyInto(out *ResourceRequirements) {
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
+	}
+	if in.OvercommitGuestOverhead != nil {
+		in, out := &in.OvercommitGuestOverhead, &out.OvercommitGuestOverhead
+		*out = new(bool)
+		**out = **in
 	}
 }
 

@@ -26,7 +26,7 @@ func TestDedicatedCPUsMakeAGuaranteedPod(t *testing.T) {
 		"real-time":      {func(d *v1.DomainSpec) { d.CPU.Realtime = &v1.Realtime{} }, nil, 3, gib + overhead},
 		"not isolated":   {func(d *v1.DomainSpec) { d.CPU.IsolateEmulatorThread = false }, nil, 2, gib + overhead},
 		"overcommit":     {func(*v1.DomainSpec) {}, half, 3, gib + overhead},
-		"no overhead":    {func(d *v1.DomainSpec) { d.Resources.OvercommitGuestOverhead = true }, nil, 3, gib + overhead},
+		"no overhead":    {func(d *v1.DomainSpec) { d.Resources.OvercommitGuestOverhead = ptr.To(true) }, nil, 3, gib + overhead},
 		"more requested": {func(d *v1.DomainSpec) { d.Resources.Requests = list("2Gi") }, nil, 3, 2*gib + overhead},
 		"more allowed":   {func(d *v1.DomainSpec) { d.Resources.Limits = list("2Gi") }, nil, 3, 2*gib + overhead},
 		"CPUs too": {func(d *v1.DomainSpec) {

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -26,7 +27,7 @@ func TestHugePagesAreBookedOnce(t *testing.T) {
 		"more than memory": {v1.ResourceRequirements{Requests: list("3Gi"), Limits: list("4Gi")}, gib + overhead, 2*gib + overhead, 0},
 		"only a limit":     {v1.ResourceRequirements{Limits: list("3Gi")}, gib + overhead, gib + overhead, 0},
 		// The overhead is all of the pod's memory then: a pod without it would not start.
-		"no overhead": {v1.ResourceRequirements{OvercommitGuestOverhead: true}, overhead, 0, 0},
+		"no overhead": {v1.ResourceRequirements{OvercommitGuestOverhead: ptr.To(true)}, overhead, 0, 0},
 	} {
 		vmi := load(t, "testdata/hugepages")
 		vmi.Spec.Domain.Resources = tt.resources

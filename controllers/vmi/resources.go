@@ -161,7 +161,7 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 		}
 	}
 	request := max(memory.Value()-huge, 0) + overhead
-	if domain.Resources.OvercommitGuestOverhead && huge == 0 {
+	if ptr.Deref(domain.Resources.OvercommitGuestOverhead, false) && huge == 0 {
 		request = memory.Value()
 	}
 	r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(request, resource.BinarySI)
