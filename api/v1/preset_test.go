@@ -1,7 +1,9 @@
 package v1
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -174,22 +176,6 @@ func matches(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// TestVMIsShareNothingOfTheirPresets: two VMIs that one list of presets fills in share nothing.
-func TestVMIsShareNothingOfTheirPresets(t *testing.T) {
-	list := []VirtualMachineInstancePreset{parsedPreset(t, "a", forAll+"domain: {cpu: {cores: 2}, resources: {requests: {cpu: 1}}}")}
-	one, two := &VirtualMachineInstance{}, &VirtualMachineInstance{}
-	for _, vmi := range []*VirtualMachineInstance{one, two} {
-		if _, errs := ApplyPresets(vmi, list); len(errs) > 0 {
-			t.Fatal(errs)
-		}
-	}
-	one.Spec.Domain.CPU.Cores = 7
-	delete(one.Spec.Domain.Resources.Requests, "cpu")
-	if d := two.Spec.Domain; d.CPU.Cores != 2 || len(d.Resources.Requests) != 1 || list[0].Spec.Domain.CPU.Cores != 2 {
-		t.Errorf("%+v, %+v", d, list[0].Spec.Domain)
-	}
-}
-
 // TestPresetConflictsInStatusAreBounded: what a status holds of them is short.
 func TestPresetConflictsInStatusAreBounded(t *testing.T) {
 	var list []VirtualMachineInstancePreset
@@ -246,7 +232,11 @@ func TestValidatePreset(t *testing.T) {
 		"a switch that is on":          {forAll + "domain: {devices: {autoattachMemBalloon: true}}", "spec.domain.devices.autoattachMemBalloon"},
 		"a switch that is off, and more": {forAll + "domain: {resources: {overcommitGuestOverhead: false}, devices: {rng: {}, tpm: {}, autoattachVSOCK: true}}",
 			"spec.domain.devices.autoattachVSOCK spec.domain.devices.rng spec.domain.devices.tpm spec.domain.resources.overcommitGuestOverhead"},
+		"what says nothing":    {forAll + "domain: {rebootPolicy: '', devices: {autoattachVSOCK: false, gpus: [], tpm: null, panicDevices: []}}", ""},
+		"part of a disk":       {forAll + "domain: {devices: {disks: [{name: a, changedBlockTracking: true}]}}", "spec.domain.devices.disks"},
+		"diag288":              {forAll + "domain: {devices: {watchdog: {name: a, diag288: {}}}}", "spec.domain.devices.watchdog.diag288"},
 		"an exponent":          {forAll + "domain: {resources: {requests: {memory: '1e9'}, limits: {cpu: '1e1'}}}", "spec.domain.resources.limits[cpu] spec.domain.resources.requests[memory]"},
+		"an error is enough":   {forAll + "domain: {resources: {requests: {cpu: '1e1'}, limits: {cpu: 1}}}", "spec.domain.resources.requests[cpu]"},
 		"little memory":        {forAll + "domain: {memory: {guest: 64}}", "spec.domain.memory.guest"},
 		"request over limit":   {forAll + "domain: {resources: {requests: {cpu: 2}, limits: {cpu: 1}}}", "spec.domain.resources.requests[cpu]"},
 		"a nameless watchdog":  {forAll + "domain: {devices: {watchdog: {i6300esb: {action: reset}}}}", "spec.domain.devices.watchdog.name"},
@@ -267,28 +257,129 @@ func TestValidatePreset(t *testing.T) {
 	}
 }
 
-// TestPresetHasEveryField: a field of a VMI's domain is set by a preset, or refused by its path.
-// No field is unknown, which some clients would drop in silence.
-func TestPresetHasEveryField(t *testing.T) {
-	refused := map[reflect.Type]bool{reflect.TypeFor[*NotByPreset](): true, reflect.TypeFor[NotByPresetList](): true, reflect.TypeFor[*NotByPresetBool](): true, reflect.TypeFor[NotByPresetString](): true,
-		reflect.TypeFor[PresetDevices](): true, reflect.TypeFor[PresetResources](): true}
-	for _, pair := range [][2]reflect.Type{
-		{reflect.TypeFor[DomainSpec](), reflect.TypeFor[PresetDomain]()},
-		{reflect.TypeFor[Devices](), reflect.TypeFor[PresetDevices]()},
-		{reflect.TypeFor[ResourceRequirements](), reflect.TypeFor[PresetResources]()},
-	} {
-		vmi, preset := pair[0], pair[1]
-		if vmi.NumField() != preset.NumField() {
-			t.Errorf("%s has %d fields, %s has %d", vmi, vmi.NumField(), preset, preset.NumField())
-		}
-		for i := range vmi.NumField() {
-			f := vmi.Field(i)
-			p, ok := preset.FieldByName(f.Name)
-			if !ok || p.Tag.Get("json") != f.Tag.Get("json") {
-				t.Errorf("%s has %s %q, %s has %q", vmi, f.Name, f.Tag.Get("json"), preset, p.Tag.Get("json"))
-			} else if p.Type != f.Type && !refused[p.Type] {
-				t.Errorf("%s.%s is %s, %s.%s is %s", vmi, f.Name, f.Type, preset, f.Name, p.Type)
+// some returns a value of a type in which everything says something, a switch that it is off.
+func some(of reflect.Type) reflect.Value {
+	value := reflect.New(of).Elem()
+	switch of.Kind() {
+	case reflect.Pointer:
+		value.Set(some(of.Elem()).Addr())
+	case reflect.Slice:
+		value.Set(reflect.Append(value, some(of.Elem())))
+	case reflect.Map:
+		value.Set(reflect.MakeMap(of))
+		value.SetMapIndex(some(of.Key()), some(of.Elem()))
+	case reflect.String:
+		value.SetString("x")
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		value.SetInt(1)
+	case reflect.Uint, reflect.Uint32, reflect.Uint64:
+		value.SetUint(1)
+	case reflect.Struct:
+		for i := range of.NumField() {
+			if of.Field(i).IsExported() {
+				value.Field(i).Set(some(of.Field(i).Type))
 			}
 		}
+	}
+	return value
+}
+
+// presetOf returns a preset that says something of one field of a domain, for all VMIs.
+func presetOf(path string) *VirtualMachineInstancePreset {
+	p := &VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: VirtualMachineInstancePresetSpec{Domain: &DomainSpec{}}}
+	to := fieldAt(p.Spec.Domain, path)
+	to.Set(some(to.Type()))
+	if to.Type() == reflect.TypeFor[UnsupportedBool]() {
+		to.SetBool(true) // off, it says nothing
+	}
+	return p
+}
+
+// TestFieldOfADomainIsSetOrRefused: presets set the fields of presetFields. Every other field of a domain is refused by
+// its path, and the CRD says so. So a new field of DomainSpec is refused, and nothing of presets is edited for it.
+func TestFieldOfADomainIsSetOrRefused(t *testing.T) {
+	text, err := os.ReadFile("../../config/crd/kubevirt.io_virtualmachineinstancepresets.yaml")
+	var crd struct {
+		Spec struct{ Versions []map[string]any }
+	}
+	if err := errors.Join(err, yaml.Unmarshal(text, &crd)); err != nil {
+		t.Fatal(err)
+	}
+	var set []string
+	var look func(of reflect.Type, prefix, schema string)
+	look = func(of reflect.Type, prefix, schema string) {
+		for i := range of.NumField() {
+			name, kind := jsonName(of.Field(i)), of.Field(i).Type
+			path, schema := prefix+name, schema+" properties "+name
+			if slices.ContainsFunc(presetFields, func(field string) bool { return strings.HasPrefix(field, path+".") }) {
+				if kind.Kind() == reflect.Pointer {
+					kind = kind.Elem()
+				}
+				look(kind, path+".", schema)
+				continue
+			}
+			says, _ := lookup(crd.Spec.Versions[0], strings.Fields(schema+" description")).(string)
+			if !slices.Contains(presetFields, path) {
+				checkRefused(t, path, strings.Join(strings.Fields(says), " "))
+				continue
+			}
+			set = append(set, path)
+			checkSet(t, path)
+			if says == "" || strings.HasPrefix(says, "Refused: ") {
+				t.Errorf("%s: a preset sets it, and the CRD says %q", path, says)
+			}
+		}
+	}
+	look(reflect.TypeFor[DomainSpec](), "", "schema openAPIV3Schema properties spec properties domain")
+	if len(set) != len(presetFields) {
+		t.Errorf("presets set %q, want %q", set, presetFields)
+	}
+}
+
+// checkSet: VMIs get the field of a preset, each its own copy.
+func checkSet(t *testing.T, path string) {
+	t.Helper()
+	p := presetOf(path)
+	for _, err := range ValidatePreset(p) {
+		if err.Type == field.ErrorTypeForbidden && err.Field == "spec.domain."+path {
+			t.Error(err)
+		}
+	}
+	one, two := &VirtualMachineInstance{}, &VirtualMachineInstance{}
+	for _, vmi := range []*VirtualMachineInstance{one, two} {
+		_, errs := ApplyPresets(vmi, []VirtualMachineInstancePreset{*p})
+		if len(errs) > 0 || vmi.Annotations[PresetAnnotation+"p"] == "" {
+			t.Errorf("%s: %v, annotations %v", path, errs, vmi.Annotations)
+		}
+	}
+	switch changed := fieldAt(&one.Spec.Domain, path); changed.Kind() {
+	case reflect.Pointer:
+		changed.Elem().SetZero()
+	case reflect.Map:
+		changed.Clear()
+	}
+	for whose, d := range map[string]*DomainSpec{"another VMI": &two.Spec.Domain, "the preset": p.Spec.Domain} {
+		if got, want := asJSON(d), asJSON(presetOf(path).Spec.Domain); got != want {
+			t.Errorf("%s: %s has %s after a VMI has changed, want %s", path, whose, got, want)
+		}
+	}
+}
+
+// checkRefused: a preset with the field is refused by the field's path, with the words of the CRD, and changes no VMI.
+func checkRefused(t *testing.T, path, says string) {
+	t.Helper()
+	p := presetOf(path)
+	if fieldAt(p.Spec.Domain, path).IsZero() {
+		t.Errorf("%s: a preset that switches it off is accepted, and changes nothing: make it a pointer", path)
+	}
+	errs := ValidatePreset(p)
+	if len(errs) != 1 || errs[0].Type != field.ErrorTypeForbidden || errs[0].Field != "spec.domain."+path ||
+		!strings.HasSuffix(says, "efused: "+errs[0].Detail+".") {
+		t.Errorf("%s: %v, and the CRD says %q", path, errs, says)
+	}
+	vmi := &VirtualMachineInstance{}
+	overridden, errs := ApplyPresets(vmi, []VirtualMachineInstancePreset{*p})
+	if len(overridden)+len(errs) > 0 || !reflect.DeepEqual(vmi, &VirtualMachineInstance{}) {
+		t.Errorf("%s: %q, %v, %+v", path, overridden, errs, vmi)
 	}
 }

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -154,63 +156,72 @@ type part struct {
 	take func()
 }
 
-// parts are the parts that a preset sets, beside a domain's own.
-func parts(own, preset *DomainSpec) []part {
-	all := slices.Concat(
-		quantities("resources.requests", &own.Resources.Requests, preset.Resources.Requests),
-		quantities("resources.limits", &own.Resources.Limits, preset.Resources.Limits),
-		whole("cpu", &own.CPU, preset.CPU),
-		whole("memory", &own.Memory, preset.Memory),
-		whole("machine", &own.Machine, preset.Machine),
-		whole("firmware", &own.Firmware, preset.Firmware),
-		whole("features", &own.Features, preset.Features),
-		whole("ioThreadsPolicy", &own.IOThreadsPolicy, preset.IOThreadsPolicy),
-		whole("devices.watchdog", &own.Devices.Watchdog, preset.Devices.Watchdog),
-	)
-	if preset.Clock == nil {
-		return all
-	}
-	clock := own.Clock
-	if clock == nil {
-		clock = &Clock{}
-	}
-	for _, p := range slices.Concat(clockOffset(clock, preset.Clock), whole("clock.timer", &clock.Timer, preset.Clock.Timer)) {
-		take := p.take
-		p.take = func() {
-			take()
-			own.Clock = clock
+// parts returns the parts that a preset sets, beside a domain's own. preset is a copy: a part that is taken is the
+// domain's.
+func parts(own, preset *DomainSpec) (all []part) {
+	was := own.DeepCopy()
+	for _, path := range presetFields {
+		had, wanted := fieldAt(was, path).Interface(), fieldAt(preset, path).Interface()
+		list, isList := wanted.(ResourceList)
+		switch {
+		case path == "clock.utc":
+			all = append(all, clockOffset(own, preset.Clock)...)
+		case path == "clock.timezone": // clock.utc's part has it
+		case isList:
+			all = append(all, quantities(path, fieldAt(own, path).Addr().Interface().(*ResourceList), list)...)
+		case !isUnset(wanted):
+			p := part{path: "spec.domain." + path, wanted: asJSON(wanted)}
+			p.take = func() { fieldAt(own, path).Set(reflect.ValueOf(wanted)) }
+			if !isUnset(had) {
+				p.had = asJSON(had)
+			}
+			all = append(all, p)
 		}
-		all = append(all, p)
 	}
 	return all
 }
 
-// whole is a part that is an object, if the preset sets it. An empty object is no value.
-func whole[T any](path string, own **T, preset *T) []part {
-	if isUnset(preset) {
-		return nil
+// fieldAt returns a field of a domain by its path. It makes the structs on the way that are not there.
+func fieldAt(d *DomainSpec, path string) reflect.Value {
+	value := reflect.ValueOf(d)
+	for name := range strings.SplitSeq(path, ".") {
+		if value.Kind() == reflect.Pointer {
+			if value.IsNil() {
+				value.Set(reflect.New(value.Type().Elem()))
+			}
+			value = value.Elem()
+		}
+		i := 0
+		for jsonName(value.Type().Field(i)) != name {
+			i++
+		}
+		value = value.Field(i)
 	}
-	p := part{path: "spec.domain." + path, wanted: asJSON(preset), take: func() { *own = preset }}
-	if !isUnset(*own) {
-		p.had = asJSON(*own)
-	}
-	return []part{p}
+	return value
 }
 
 // clockOffset is the part of a clock that utc and timezone say together: a clock has one of them. An empty utc wins over a time
 // zone, because it says that the clock shows UTC; otherwise it is no value.
-func clockOffset(own, preset *Clock) []part {
+func clockOffset(domain *DomainSpec, preset *Clock) []part {
 	if isUnset(preset.UTC) && preset.Timezone == "" {
 		return nil
 	}
-	p := part{path: "spec.domain.clock", wanted: asJSON(Clock{UTC: preset.UTC, Timezone: preset.Timezone}), take: func() { own.UTC, own.Timezone = preset.UTC, preset.Timezone }}
+	p := part{path: "spec.domain.clock", wanted: asJSON(Clock{UTC: preset.UTC, Timezone: preset.Timezone}), take: func() {
+		domain.Clock = cmp.Or(domain.Clock, &Clock{})
+		domain.Clock.UTC, domain.Clock.Timezone = preset.UTC, preset.Timezone
+	}}
+	own := ptr.Deref(domain.Clock, Clock{})
 	if !isUnset(own.UTC) || own.Timezone != "" || own.UTC != nil && preset.Timezone != "" {
 		p.had = asJSON(Clock{UTC: own.UTC, Timezone: own.Timezone})
 	}
 	return []part{p}
 }
 
-func isUnset[T any](object *T) bool { return object == nil || reflect.ValueOf(*object).IsZero() }
+// isUnset reports whether a value is no value: an empty object is none.
+func isUnset(value any) bool {
+	v := reflect.ValueOf(value)
+	return v.IsZero() || v.Kind() == reflect.Pointer && v.Elem().IsZero()
+}
 
 // quantities are the parts of a list of resources.
 func quantities(path string, own *ResourceList, preset ResourceList) []part {

@@ -89,11 +89,6 @@ func validateUnsupported(value reflect.Value, path *field.Path) field.ErrorList 
 			return field.ErrorList{field.Forbidden(path, notSupported)}
 		}
 		return nil
-	case *NotByPreset, NotByPresetList, *NotByPresetBool, NotByPresetString:
-		if !value.IsZero() && !(value.Kind() == reflect.Slice && value.Len() == 0) {
-			return field.ErrorList{field.Forbidden(path, notByPreset)}
-		}
-		return nil
 	case UnsupportedString, UnsupportedBool:
 		if !value.IsZero() {
 			return field.ErrorList{field.Forbidden(path, notSupported)}

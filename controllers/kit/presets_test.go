@@ -15,7 +15,7 @@ import (
 // TestPresetErrorsThatUsersCanFix: which errors a user can do something about, and when a VMI has been through its
 // presets.
 func TestPresetErrorsThatUsersCanFix(t *testing.T) {
-	read := func(err error, domains ...v1.PresetDomain) Presets {
+	read := func(err error, domains ...v1.DomainSpec) Presets {
 		return func(context.Context, string) (list []v1.VirtualMachineInstancePreset, _ error) {
 			for i := range domains {
 				list = append(list, v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: string(rune('a' + i))}, Spec: v1.VirtualMachineInstancePresetSpec{Domain: &domains[i]}})
@@ -24,7 +24,7 @@ func TestPresetErrorsThatUsersCanFix(t *testing.T) {
 		}
 	}
 	down := errors.New("down")
-	two, four := v1.PresetDomain{CPU: &v1.CPU{Cores: 2}}, v1.PresetDomain{CPU: &v1.CPU{Cores: 4}}
+	two, four := v1.DomainSpec{CPU: &v1.CPU{Cores: 2}}, v1.DomainSpec{CPU: &v1.CPU{Cores: 4}}
 	for name, c := range map[string]struct {
 		presets    Presets
 		own        *v1.CPU

@@ -338,7 +338,7 @@ func TestConcerned(t *testing.T) {
 func TestReconcilePresets(t *testing.T) {
 	preset := func(name string, cores uint32) v1.VirtualMachineInstancePreset {
 		return v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.VirtualMachineInstancePresetSpec{
-			Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Domain: &v1.PresetDomain{CPU: &v1.CPU{Cores: cores}}}}
+			Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Domain: &v1.DomainSpec{CPU: &v1.CPU{Cores: cores}}}}
 	}
 	c := newCluster(t, interceptor.Funcs{}, set(2))
 	presets := []v1.VirtualMachineInstancePreset{preset("a", 2), preset("b", 4)}

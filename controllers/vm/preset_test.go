@@ -12,7 +12,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-func (s subject) preset(name string, domain v1.PresetDomain) *v1.VirtualMachineInstancePreset {
+func (s subject) preset(name string, domain v1.DomainSpec) *v1.VirtualMachineInstancePreset {
 	s.t.Helper()
 	p := &v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace},
 		Spec: v1.VirtualMachineInstancePresetSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"kubevirt.io/vm": "vm"}}, Domain: &domain}}
@@ -25,8 +25,8 @@ func (s subject) preset(name string, domain v1.PresetDomain) *v1.VirtualMachineI
 // preset: a VM's VMI gets what the presets of its namespace say, before its identity. No preset
 // makes the VM look changed.
 func preset(s subject) {
-	small := s.preset("small", v1.PresetDomain{CPU: &v1.CPU{Cores: 2}, Firmware: &v1.Firmware{Serial: "x1"}, Memory: &v1.Memory{}})
-	other := s.preset("other", v1.PresetDomain{CPU: &v1.CPU{Cores: 4}})
+	small := s.preset("small", v1.DomainSpec{CPU: &v1.CPU{Cores: 2}, Firmware: &v1.Firmware{Serial: "x1"}, Memory: &v1.Memory{}})
+	other := s.preset("other", v1.DomainSpec{CPU: &v1.CPU{Cores: 4}})
 	s.create(v1.RunStrategyAlways)
 	if c := s.awaitCondition(v1.ConditionFailure, "PresetFailed"); !strings.Contains(c.Message, `spec.domain.cpu: Invalid value: "{\"cores\":4}": the VirtualMachineInstancePresets "other" and "small" both select`) {
 		s.t.Errorf("condition %+v", c)
@@ -75,7 +75,7 @@ func (s subject) firstVMI() *v1.VirtualMachineInstance {
 // the error advises helps.
 func manyPresets(s subject) {
 	for n := range v1.MaxPresets + 1 {
-		s.preset(fmt.Sprint("p", n), v1.PresetDomain{})
+		s.preset(fmt.Sprint("p", n), v1.DomainSpec{})
 	}
 	s.create(v1.RunStrategyAlways)
 	if c := s.awaitCondition(v1.ConditionFailure, "PresetFailed"); !strings.Contains(c.Message, fmt.Sprintf("the namespace %q has more than 64 virtualmachineinstancepresets; delete some, or exclude this object", s.namespace)) {
@@ -93,7 +93,7 @@ func manyPresets(s subject) {
 // largePresets: presets that are larger together than is read do so too.
 func largePresets(s subject) {
 	for n := range 3 {
-		p := s.preset(fmt.Sprint("p", n), v1.PresetDomain{})
+		p := s.preset(fmt.Sprint("p", n), v1.DomainSpec{})
 		s.change(p, func() { p.Annotations = map[string]string{"big": strings.Repeat("x", 200<<10)} })
 	}
 	s.create(v1.RunStrategyAlways)

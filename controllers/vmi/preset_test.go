@@ -18,7 +18,7 @@ import (
 
 // preset sets the CPU of every VMI.
 func preset(name string, cores uint32) v1.VirtualMachineInstancePreset {
-	return v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.PresetDomain{CPU: &v1.CPU{Cores: cores}}}}
+	return v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.DomainSpec{CPU: &v1.CPU{Cores: cores}}}}
 }
 
 // withPresets has a new VMI that nobody has filled in yet, in a namespace with presets.

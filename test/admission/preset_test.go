@@ -33,7 +33,7 @@ func (s *testServer) presets(t *testing.T) {
 		t.Errorf("without memory: %v", err)
 	}
 	preset := &v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "small"},
-		Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.PresetDomain{CPU: &v1.CPU{Cores: 20, Sockets: 20}}}}
+		Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.DomainSpec{CPU: &v1.CPU{Cores: 20, Sockets: 20}}}}
 	if err := s.as("somebody").Create(t.Context(), preset.DeepCopy()); !apierrors.IsInvalid(err) || !slices.Contains(causes(err), "spec.domain.cpu") ||
 		!strings.Contains(err.Error(), `VirtualMachineInstancePreset.kubevirt.io "small" is invalid`) {
 		t.Errorf("an invalid preset: %v", err)

@@ -1,5 +1,5 @@
 // Command crd removes from the CustomResourceDefinitions in a folder what the API server need not
-// keep in memory: documentation that stands elsewhere, and presets' CEL rules:
+// keep in memory: documentation that stands elsewhere, presets' CEL rules, and what is below fields that no preset sets:
 //
 //	crd config/crd
 //
@@ -12,7 +12,9 @@
 // costs the API server 1.7 MiB. The template's spec says where the documentation is.
 //
 // The rules of presets cost the API server 3.5 MiB. virt-api checks presets by the same rules in
-// Go (v1.ValidatePreset), and the rules of a VMI hold for what a preset has written into it.
+// Go (v1.ValidatePreset), and the rules of a VMI hold for what a preset has written into it. virt-api refuses by its
+// path what no preset sets. Such a field stays in the schema, with anything in it: the API server would otherwise drop it
+// in silence.
 //
 // It adds what controller-gen cannot know: the refusal of a field that is not supported yet says why, as the field's
 // documentation does. One type stands for all such fields, and the rule's message is the type's.
@@ -78,6 +80,9 @@ func shorten(crd []byte) ([]byte, error) {
 	name, _ := object["metadata"].(map[string]any)["name"].(string)
 	if name == presets {
 		withoutRules(object)
+		if err := refuseOthers(object); err != nil {
+			return nil, err
+		}
 	}
 	if path, ok := templates[name]; ok {
 		if err := shortenTemplate(object, path); err != nil {
@@ -106,6 +111,15 @@ const elsewhere = "Its fields: kubectl explain vmi.spec."
 
 // shortenTemplate removes the descriptions below a field, in each version of a CRD.
 func shortenTemplate(crd map[string]any, path []string) error {
+	return described(crd, path, func(field map[string]any, own string) error {
+		strip(field)
+		field["description"] = strings.TrimSuffix(own, " "+elsewhere) + " " + elsewhere
+		return nil
+	})
+}
+
+// described calls change with the schema of a field and its description, for each version of a CRD.
+func described(crd map[string]any, path []string, change func(field map[string]any, own string) error) error {
 	spec, _ := crd["spec"].(map[string]any)
 	versions, _ := spec["versions"].([]any)
 	for _, version := range versions {
@@ -119,8 +133,9 @@ func shortenTemplate(crd map[string]any, path []string) error {
 		if own == "" {
 			return fmt.Errorf("find the description of %s: there is none", strings.Join(path, "."))
 		}
-		strip(field)
-		field["description"] = strings.TrimSuffix(own, " "+elsewhere) + " " + elsewhere
+		if err := change(field, own); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -144,6 +159,57 @@ func withoutRules(value any) {
 	}
 }
 
+// refuseOthers leaves no more than names and types of the fields of a preset's domain that no preset sets. The domain's
+// documentation begins with those that presets set.
+func refuseOthers(crd map[string]any) error {
+	return described(crd, []string{"spec", "domain"}, func(domain map[string]any, own string) error {
+		first, _, _ := strings.Cut(oneLine(own), ". ")
+		set, ok := strings.CutPrefix(first, "Domain sets ")
+		if !ok {
+			return fmt.Errorf("find what presets set: the description of spec.domain begins with %q", first)
+		}
+		refuse(domain, "", strings.Fields(strings.ReplaceAll(set, ",", "")))
+		return nil
+	})
+}
+
+// refuse does so for an object. prefix is the object's path and a dot, or empty for the domain.
+func refuse(object map[string]any, prefix string, set []string) {
+	properties, _ := object["properties"].(map[string]any)
+	for name, field := range properties {
+		field, path := field.(map[string]any), prefix+name
+		switch {
+		case slices.Contains(set, path):
+		case slices.ContainsFunc(set, func(other string) bool { return strings.HasPrefix(other, path+".") }):
+			refuse(field, path+".", set)
+		case !refusals.MatchString(oneLine(field["description"])): // otherwise nothing is promised already
+			properties[name] = refused(field["type"])
+		}
+	}
+}
+
+// refused returns the schema of a field that no preset sets. A type that is nil stands for several.
+func refused(kind any) map[string]any {
+	const anything = "x-kubernetes-preserve-unknown-fields"
+	schema := map[string]any{"description": "Refused: a preset cannot set it; set it in the VirtualMachineInstance."}
+	if kind != nil {
+		schema["type"] = kind
+	}
+	switch kind {
+	case "array":
+		schema["items"] = map[string]any{anything: true}
+	case "object", nil:
+		schema[anything] = true
+	}
+	return schema
+}
+
+// oneLine returns a description without its line breaks.
+func oneLine(description any) string {
+	text, _ := description.(string)
+	return strings.Join(strings.Fields(text), " ")
+}
+
 // refusals matches the documentation of a refused field that says why.
 var refusals = regexp.MustCompile(`^\w+ (?:is|are) refused: ((?:not supported yet|never supported): .*)\.$`)
 
@@ -154,8 +220,7 @@ var refusedTypes = []string{"not supported yet", "never supported; kubectl expla
 func addReasons(value any) {
 	switch value := value.(type) {
 	case map[string]any:
-		text, _ := value["description"].(string)
-		why := refusals.FindStringSubmatch(strings.Join(strings.Fields(text), " "))
+		why := refusals.FindStringSubmatch(oneLine(value["description"]))
 		rules, _ := value["x-kubernetes-validations"].([]any)
 		for _, rule := range rules {
 			rule, _ := rule.(map[string]any)

@@ -91,13 +91,49 @@ spec:
 	}
 }
 
+// domainOf is a CRD whose spec has a domain.
+func domainOf(name, domain string) []byte {
+	return []byte("metadata: {name: " + name + "}\nspec: {versions: [{schema: {openAPIV3Schema: {properties: {spec: {properties: {domain: " + domain + "}}}}}}]}\n")
+}
+
 // TestOnlyPresetsLoseTheirRules: of all kinds, presets alone lose their rules.
 func TestOnlyPresetsLoseTheirRules(t *testing.T) {
 	for name, kept := range map[string]bool{presets: false, "virtualmachines.kubevirt.io": true} {
-		after, err := shorten([]byte("metadata:\n  name: " + name + "\nschema:\n  items:\n    x-kubernetes-validations:\n    - rule: self\n"))
+		after, err := shorten(domainOf(name, "{description: 'Domain sets cpu. More.', items: {x-kubernetes-validations: [{rule: self}]}}"))
 		if err != nil || strings.Contains(string(after), "rule: self") != kept {
 			t.Errorf("%s: %v\n%s", name, err, after)
 		}
+	}
+}
+
+// TestWhatNoPresetSetsIsNotPromised: the fields that the documentation of a preset's domain does not name are refused,
+// and nothing is said of what is in them. The others stay as they are. Documentation that does not begin with those that
+// presets set is an error.
+func TestWhatNoPresetSetsIsNotPromised(t *testing.T) {
+	const before = "properties: {cpu: {description: CPU., type: object, properties: {cores: {type: integer}}}, clock: {description: Clock., properties: {utc: {description: UTC.}, zone: {type: string, enum: [a]}}}, " +
+		"disks: {description: Disks., type: array, maxItems: 2, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {description: Disk., type: object, required: [name], properties: {name: {type: string}}}}, " +
+		"size: {anyOf: [{type: string}], x-kubernetes-int-or-string: true}, gpus: {description: 'GPUs are refused: not supported yet: none.', type: object}}"
+	const no = "description: 'Refused: a preset cannot set it; set it in the VirtualMachineInstance.'"
+	const want = "properties: {cpu: {description: CPU., type: object, properties: {cores: {type: integer}}}, clock: {description: Clock., properties: {utc: {description: UTC.}, zone: {" + no + ", type: string}}}, " +
+		"disks: {" + no + ", type: array, items: {x-kubernetes-preserve-unknown-fields: true}}, " +
+		"size: {" + no + ", x-kubernetes-preserve-unknown-fields: true}, gpus: {description: 'GPUs are refused: not supported yet: none.', type: object}}"
+	const names = "{description: \"Domain sets cpu\n  and clock.utc. Each is set as a whole.\", "
+	after, err := shorten(domainOf(presets, names+before+"}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted, err := shorten(domainOf("another", names+want+"}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(after), strings.Replace(string(wanted), "another", presets, 1); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if again, err := shorten(after); err != nil || string(again) != string(after) {
+		t.Errorf("shortened again: %v\n%s", err, again)
+	}
+	if _, err := shorten(domainOf(presets, "{description: Domain is set., "+before+"}")); err == nil {
+		t.Error("a CRD that does not say what presets set is shortened")
 	}
 }
 
