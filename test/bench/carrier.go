@@ -122,7 +122,7 @@ func startRaw(ctx context.Context, b *bench, m *qemuargs.Machine, disk string) (
 
 // boots waits for the guest's shell, and has it print nothing of itself.
 func (g *carrier) boots() error {
-	if err := until(g.serial, "tiny# "); err != nil {
+	if err := awaited(g.serial, "tiny# "); err != nil {
 		return fmt.Errorf("wait for the guest's shell: %w", err)
 	}
 	_, err := g.do("stty -echo; PS1=")
@@ -140,7 +140,7 @@ func (g *carrier) do(command string) (time.Duration, error) {
 	if _, err := fmt.Fprintf(g.serial, "%s\necho status $? do\"\"ne-%d.\n", command, g.done); err != nil {
 		return 0, fmt.Errorf("have the guest run %q: %w", command, err)
 	}
-	if err := until(g.serial, fmt.Sprintf("status 0 done-%d.", g.done)); err != nil {
+	if err := awaited(g.serial, fmt.Sprintf("status 0 done-%d.", g.done)); err != nil {
 		return 0, fmt.Errorf("have the guest run %q: %w", command, err)
 	}
 	return time.Since(begin), nil
@@ -153,7 +153,7 @@ func (g *carrier) carry() (rate float64, err error) {
 		return 0, err
 	}
 	defer conn.Close()
-	took, err := thereAndBack(conn, carried)
+	took, err := carriedBack(conn, carried)
 	return carried / 1e6 / took, err
 }
 
@@ -166,7 +166,7 @@ func (g *carrier) trip() (mean float64, err error) {
 	defer conn.Close()
 	begin := time.Now()
 	for range trips {
-		if _, err := thereAndBack(conn, 1); err != nil {
+		if _, err := carriedBack(conn, 1); err != nil {
 			return 0, err
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
@@ -44,9 +43,15 @@ func command(ctx context.Context, stdin []byte, name string, args ...string) (st
 	// A child of the program must not hold the pipes open for longer.
 	cmd.WaitDelay = 15 * time.Second
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("run %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+		said := bytes.TrimSpace(stderr.Bytes())
+		return stdout.String(), fmt.Errorf("run %s %s: %w: %s", name, strings.Join(args, " "), err, said)
 	}
 	return stdout.String(), nil
+}
+
+// kubectl works in the bench's namespace.
+func kubectl(ctx context.Context, args ...string) (string, error) {
+	return command(ctx, nil, "kubectl", append([]string{"-n", benchNamespace}, args...)...)
 }
 
 // clusterUp brings up a cluster with Kubeqemu. It first removes what is left of a run that was
@@ -91,46 +96,49 @@ func (b *bench) clusterDown() error {
 }
 
 // kube is a client of the cluster that can watch.
-func (b *bench) kube() (client.WithWatch, error) {
-	config, scheme, err := b.access()
-	if err != nil {
-		return nil, err
-	}
-	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+func (b *bench) kube() client.WithWatch {
+	config, scheme := b.access()
+	return must(client.NewWithWatch(config, client.Options{Scheme: scheme}))
 }
 
 // access is what a client of the cluster needs.
-func (b *bench) access() (*rest.Config, *runtime.Scheme, error) {
+func (b *bench) access() (*rest.Config, *runtime.Scheme) {
 	config, err := clientcmd.BuildConfigFromFlags("", b.output("cluster", b.cluster, "kubeconfig"))
-	if err != nil {
-		return nil, nil, fmt.Errorf("read kubeconfig: %w", err)
-	}
+	check(err, "read kubeconfig")
 	scheme := runtime.NewScheme()
-	return config, scheme, errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme))
+	check(errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)))
+	return config, scheme
 }
 
-// watch follows the bench's pods and VMIs until stop is called. Reading what it has seen costs
-// the API server nothing, so frequent reads slow nothing down.
-func (b *bench) watch(parent context.Context) (seen client.Reader, stop func(), err error) {
-	config, scheme, err := b.access()
-	if err != nil {
-		return nil, nil, err
+// pods lists the pods of a namespace.
+func (r *run) pods(from client.Reader, namespace string) []corev1.Pod {
+	var pods corev1.PodList
+	check(from.List(r, &pods, client.InNamespace(namespace)), "list pods")
+	return pods.Items
+}
+
+// podOfVMI is the pod of the only VMI.
+func (r *run) podOfVMI(kube client.Reader) corev1.Pod {
+	pods := r.pods(kube, benchNamespace)
+	if len(pods) != 1 {
+		fail("find the VMI's pod: there are %d pods", len(pods))
 	}
-	watched, err := cache.New(config, cache.Options{Scheme: scheme, DefaultNamespaces: map[string]cache.Config{benchNamespace: {}}})
-	if err != nil {
-		return nil, nil, fmt.Errorf("watch pods and VMIs: %w", err)
-	}
-	ctx, cancel := context.WithCancel(parent)
-	ended := make(chan error, 1)
-	go func() { ended <- watched.Start(ctx) }()
-	stop = func() { cancel(); <-ended }
-	for _, object := range []client.Object{&corev1.Pod{}, &v1.VirtualMachineInstance{}} {
-		if _, err := watched.GetInformer(ctx, object); err != nil {
-			stop()
-			return nil, nil, fmt.Errorf("watch pods and VMIs: %w", err)
+	return pods[0]
+}
+
+// vmis lists the VMIs of a namespace, and counts those that run.
+func (r *run) vmis(from client.Reader, namespace string) (all []v1.VirtualMachineInstance, running int) {
+	var vmis v1.VirtualMachineInstanceList
+	check(from.List(r, &vmis, client.InNamespace(namespace)), "list VMIs")
+	for _, vmi := range vmis.Items {
+		if vmi.Status.Phase == v1.Running {
+			running++
+		}
+		if vmi.IsFinal() {
+			fail("VMI %s has ended: %s %+v", vmi.Name, vmi.Status.Phase, vmi.Status.Conditions)
 		}
 	}
-	return watched, stop, nil
+	return vmis.Items, running
 }
 
 // apply is what users do: kubectl apply.
@@ -142,12 +150,14 @@ func apply(ctx context.Context, object any) error {
 	return err
 }
 
-// remove deletes all objects of a kind and waits until they, and all pods, are
+// removeAfter has all objects of a kind deleted at the end of the run or turn, and waits until they, and all pods, are
 // gone.
-func remove(ctx context.Context, kind string) error {
-	_, err := command(ctx, nil, "kubectl", "-n", benchNamespace, "delete", kind, "--all", "--timeout=90s")
-	if err == nil {
-		_, err = command(ctx, nil, "kubectl", "-n", benchNamespace, "wait", "--for=delete", "pod", "--all", "--timeout=90s")
-	}
-	return err
+func (r *run) removeAfter(kind string) {
+	r.after(func() error {
+		_, err := kubectl(r, "delete", kind, "--all", "--timeout=90s")
+		if err == nil {
+			_, err = kubectl(r, "wait", "--for=delete", "pod", "--all", "--timeout=90s")
+		}
+		return err
+	})
 }

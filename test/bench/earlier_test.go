@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -49,11 +48,13 @@ func TestContinueTakesEarlierRows(t *testing.T) {
 
 // TestContinuedRunIsKept: what an earlier run measured is still in the file when this run breaks off.
 func TestContinuedRunIsKept(t *testing.T) {
-	rows := func(id string) []row { return []row{{ID: id, Ours: series{Samples: []float64{1}}}} }
-	b := &bench{work: t.TempDir(), earlier: result{Rows: []row{{Group: "second", ID: "old", Ours: series{Samples: []float64{1}}}}}}
-	again := func(context.Context, *bench) ([]row, error) { return rows("new"), nil }
+	old := row{Group: "second", ID: "old", Ours: series{Samples: []float64{1}}}
+	b := &bench{work: t.TempDir(), earlier: result{Rows: []row{old}}}
+	again := func(name string) group {
+		return group{name: name, rows: []row{{ID: "new"}}, measure: func(r *run) { r.add("new", 1) }}
+	}
 	r := result{}
-	if err := b.measure(t.Context(), []group{{"first", again, false}, {"second", again, false}}, &r); err != nil {
+	if err := b.measure(t.Context(), []group{again("first"), again("second")}, &r); err != nil {
 		t.Fatal(err)
 	}
 	kept, err := readEarlier(b.resultFile())

@@ -21,10 +21,10 @@ const diskVolume = "root"
 // guestVMI is the guest of every row: one vCPU, 256 MiB, one virtio disk from
 // a container image, one interface, a serial console, no graphics. It ends at
 // once.
-func guestVMI(name, image string) *v1.VirtualMachineInstance {
+func guestVMI(namespace, name, image string) *v1.VirtualMachineInstance {
 	return &v1.VirtualMachineInstance{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachineInstance"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: v1.VirtualMachineInstanceSpec{
 			Domain: v1.DomainSpec{
 				Memory: &v1.Memory{Guest: resource.NewQuantity(guestMemory, resource.BinarySI)},

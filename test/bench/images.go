@@ -2,55 +2,79 @@ package main
 
 import (
 	"archive/tar"
-	"context"
-	"errors"
-	"fmt"
+	"compress/gzip"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// imageRows: what a node pulls, the compressed layers of all images.
-func imageRows(_ context.Context, b *bench) ([]row, error) {
-	r := row{ID: "images", What: "all images, compressed", Unit: megabytes, Ours: series{Name: "all"}, Limit: 120}
-	files, err := filepath.Glob(b.output("images", "virt-*.tar"))
-	if err != nil || len(files) == 0 {
-		return []row{r}, errors.Join(fmt.Errorf("find images (run `make bench`): there are none"), err)
+// entries are the files of a tar archive.
+func entries(archive io.Reader) iter.Seq2[*tar.Header, io.Reader] {
+	return func(yield func(*tar.Header, io.Reader) bool) {
+		for files := tar.NewReader(archive); ; {
+			header, err := files.Next()
+			if err == io.EOF {
+				return
+			}
+			check(err, "read an archive")
+			if !yield(header, files) {
+				return
+			}
+		}
+	}
+}
+
+// layers are the compressed layers of an image's archive.
+func layers(image string) iter.Seq2[*tar.Header, io.Reader] {
+	return func(yield func(*tar.Header, io.Reader) bool) {
+		f := must(os.Open(image))
+		defer f.Close()
+		for header, file := range entries(f) {
+			if strings.HasSuffix(header.Name, ".tar.gz") && !yield(header, file) {
+				return
+			}
+		}
+	}
+}
+
+// unpack writes files of an image: of each file that is found, the function to says where, or "".
+// It returns how many it wrote.
+func unpack(image string, to func(name string) string) (written int) {
+	for _, layer := range layers(image) {
+		for header, file := range entries(must(gzip.NewReader(layer))) {
+			path := to(strings.TrimPrefix(strings.TrimPrefix(header.Name, "./"), "/"))
+			if header.Typeflag != tar.TypeReg || path == "" {
+				continue
+			}
+			out := must(os.Create(path))
+			_, err := io.Copy(out, file)
+			check(err, "unpack "+header.Name)
+			check(out.Close())
+			written++
+		}
+	}
+	return written
+}
+
+// measureImages measures what a node pulls, the compressed layers of all images.
+func measureImages(r *run) {
+	files := must(filepath.Glob(r.output("images", "virt-*.tar")))
+	if len(files) == 0 {
+		fail("find images (run `make bench`): there are none")
 	}
 	total := 0.0
 	for _, file := range files {
-		size, err := layers(file)
-		if err != nil {
-			return []row{r}, fmt.Errorf("read image: %w", err)
+		size := int64(0)
+		for header := range layers(file) {
+			size += header.Size
 		}
-		total += size
-		r.Parts = append(r.Parts, series{Name: strings.TrimSuffix(filepath.Base(file), ".tar"), Samples: []float64{size}})
-	}
-	r.Ours.Samples = []float64{total}
-	return []row{r}, nil
-}
-
-// layers is the size of an image's compressed layers in MB (10^6 bytes).
-func layers(file string) (float64, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	var total int64
-	for archive := tar.NewReader(f); ; {
-		header, err := archive.Next()
-		switch {
-		case err == io.EOF && total == 0:
-			return 0, fmt.Errorf("%s holds no compressed layer", file)
-		case err == io.EOF:
-			return float64(total) / 1e6, nil
-		case err != nil:
-			return 0, fmt.Errorf("%s: %w", file, err)
+		if size == 0 {
+			fail("%s holds no compressed layer", file)
 		}
-		if strings.HasSuffix(header.Name, ".tar.gz") {
-			total += header.Size
-		}
+		total += float64(size) / 1e6
+		r.addPart("images", strings.TrimSuffix(filepath.Base(file), ".tar"), float64(size)/1e6)
 	}
+	r.add("images", total)
 }

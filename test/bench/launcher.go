@@ -94,7 +94,7 @@ func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator
 	for _, d := range facts.ContainerDisks {
 		host.ContainerDisks[diskVolume] = d
 	}
-	vmi := guestVMI("bench", "none")
+	vmi := guestVMI("default", "bench", "none")
 	vmi.UID = "0a1b2c3d-0000-4000-8000-000000000001"
 	host.NICs = cards
 	if cards == nil {

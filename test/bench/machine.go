@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // fact is a line of the table's head: what the figures were taken on.
@@ -35,18 +37,20 @@ func (b *bench) facts(ctx context.Context) []fact {
 		return string(match[1])
 	}
 	return []fact{
-		{"Machine", fmt.Sprintf("%s, %d cores, %s of memory", inFile("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), runtime.NumCPU(), memoryTotal())},
+		{"Machine", fmt.Sprintf("%s, %d cores, %s of memory",
+			inFile("/proc/cpuinfo", `(?m)^model name\s*: (.*)$`), runtime.NumCPU(), memoryTotal())},
 		{"Kernel", kernel()},
-		{"Accelerator", accelerators[string(b.accelerator)]},
+		{"Accelerator", accelerators[b.accelerator]},
 		{"QEMU", ask(`version (\S+)`, b.qemu, "--version")},
 		{"libvirt", ask(`libvirt\) (\S+)`, "libvirtd", "--version")},
 		{"Kubernetes", ask(`Client Version: (\S+)`, "kubectl", "version", "--client")},
 		{"Kubeqemu", b.commit(ctx)},
-		{runFact, fmt.Sprintf("%s, %d rounds, load average %s before it", b.started.UTC().Format(time.DateOnly), b.rounds, inFile("/proc/loadavg", `^(\S+)`))},
+		{runFact, fmt.Sprintf("%s, %d rounds, load average %s before it",
+			b.started.UTC().Format(time.DateOnly), b.rounds, inFile("/proc/loadavg", `^(\S+)`))},
 	}
 }
 
-var accelerators = map[string]string{"kvm": "KVM", "tcg": "TCG (emulation)"}
+var accelerators = map[qemuargs.Accelerator]string{qemuargs.KVM: "KVM", qemuargs.TCG: "TCG (emulation)"}
 
 func inFile(path, pattern string) string {
 	data, err := os.ReadFile(path)
@@ -76,12 +80,15 @@ func kernel() string {
 // commit names the commit that was measured. Files that a bench writes itself do not count as
 // changes.
 func (b *bench) commit(ctx context.Context) string {
-	head, err := exec.CommandContext(ctx, "git", "-C", b.repository, "rev-parse", "--short=10", "HEAD").Output()
+	git := func(args ...string) ([]byte, error) {
+		return exec.CommandContext(ctx, "git", append([]string{"-C", b.repository}, args...)...).Output()
+	}
+	head, err := git("rev-parse", "--short=10", "HEAD")
 	if err != nil {
 		return "unknown"
 	}
 	name := "commit " + strings.TrimSpace(string(head))
-	changed, err := exec.CommandContext(ctx, "git", "-C", b.repository, "status", "--porcelain", "--", ".", ":!README.md", ":!docs/benchmarks.*").Output()
+	changed, err := git("status", "--porcelain", "--", ".", ":!README.md", ":!docs/benchmarks.*")
 	if err != nil || len(changed) > 0 {
 		name += " with changes"
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// bench is one run.
+// bench is all that is measured by one command.
 type bench struct {
 	repository  string
 	work        string // raw results and intermediate files
@@ -35,44 +35,18 @@ type bench struct {
 	earlier     result // of a run that this one goes on with
 }
 
-// group measures some rows at once. Also when measure fails, it returns the rows that it is
-// known to have.
-type group struct {
-	name    string
-	measure func(context.Context, *bench) ([]row, error)
-	cluster bool
-}
-
-var groups = []group{
-	{"start", startRows, false},
-	{"memory", memoryRows, false},
-	{"boot", bootRows, false},
-	{"network", networkRows, false},
-	{"disk", diskRows, false},
-	{"migration", migrationRows, false},
-	{"images", imageRows, false},
-	{"imports", importRows, false},
-	{"control-plane", planeRows, true},
-	{"apply", applyRows, true},
-	{"idle-vms", idleRows, true},
-	{"burst", burstRows, true},
-	{"crds", crdRows, false},
-	{"streams", streamRows, true},
-	{"hundred", hundredRows, false},
-	{"thousand", thousandRows, false},
-}
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := execute(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context) error {
+// execute does what the flags say.
+func execute(ctx context.Context) error {
 	ctrl.SetLogger(logr.Discard()) // a client of a cluster that is being taken down has much to say
 	b := &bench{started: time.Now()}
 	var only, accelerator string
@@ -81,12 +55,14 @@ func run(ctx context.Context) error {
 	flag.StringVar(&accelerator, "accelerator", "tcg", "`kvm or tcg`, of QEMU outside of the cluster")
 	flag.StringVar(&b.cluster, "cluster", "bench", "`name` of the cluster, which is made and taken down")
 	flag.StringVar(&only, "only", "", "measure only these groups, comma-separated: "+groupNames())
-	flag.BoolVar(&write, "write", true, "write docs/benchmarks.md, docs/benchmarks.svg and the README's section; never where a group was left out")
-	flag.BoolVar(&goOn, "continue", false, "go on with the run that wrote _output/bench/result.json: measure only what it has not measured")
+	flag.BoolVar(&write, "write", true, "write docs/benchmarks.md, docs/benchmarks.svg and the README's section; "+
+		"never where a group was left out")
+	flag.BoolVar(&goOn, "continue", false, "go on with the run that wrote _output/bench/result.json: "+
+		"measure only what it has not measured")
 	flag.BoolVar(&b.keep, "keep", false, "use the cluster if it is up, and leave it up")
 	flag.Parse()
 	b.accelerator = qemuargs.Accelerator(accelerator)
-	if b.rounds < 1 || flag.NArg() > 0 || b.accelerator != qemuargs.KVM && b.accelerator != qemuargs.TCG {
+	if b.rounds < 1 || flag.NArg() > 0 || accelerators[b.accelerator] == "" {
 		return errors.New("usage: bench [FLAGS]; see --help")
 	}
 	chosen, err := choose(only)
@@ -119,7 +95,8 @@ func (b *bench) goOn(r *result) error {
 		return fmt.Errorf("--continue: no earlier run left %s", b.resultFile())
 	}
 	if name := b.earlier.differs(r.Facts); name != "" {
-		return fmt.Errorf("--continue: %s is of an earlier run with another %q; run the bench without --continue", b.resultFile(), name)
+		return fmt.Errorf("--continue: %s is of an earlier run with another %q; run the bench without --continue",
+			b.resultFile(), name)
 	}
 	r.Facts = b.earlier.Facts
 	return nil
@@ -127,23 +104,24 @@ func (b *bench) goOn(r *result) error {
 
 func groupNames() string {
 	var names []string
-	for _, g := range groups {
+	for _, g := range groups() {
 		names = append(names, g.name)
 	}
 	return strings.Join(names, ",")
 }
 
 func choose(only string) ([]group, error) {
+	all := groups()
 	if only == "" {
-		return groups, nil
+		return all, nil
 	}
 	var chosen []group
 	for name := range strings.SplitSeq(only, ",") {
-		i := slices.IndexFunc(groups, func(g group) bool { return g.name == name })
+		i := slices.IndexFunc(all, func(g group) bool { return g.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("no group %q; there are %s", name, groupNames())
 		}
-		chosen = append(chosen, groups[i])
+		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }
@@ -155,7 +133,8 @@ func (b *bench) prepare() error {
 	if b.repository, err = os.Getwd(); err != nil {
 		return err
 	}
-	for _, needed := range []string{"test/bench", "_output/bin/virt-launcher", "_output/bin/cluster", "_output/bin/kubectl", "_output/bin/virt-components", "_output/cache/launcher-root"} {
+	for _, needed := range []string{"test/bench", "_output/bin/virt-launcher", "_output/bin/cluster",
+		"_output/bin/kubectl", "_output/bin/virt-components", "_output/cache/launcher-root"} {
 		if _, err := os.Stat(filepath.Join(b.repository, needed)); err != nil {
 			return fmt.Errorf("find what the bench needs (run it by `make bench`): %w", err)
 		}
@@ -206,35 +185,26 @@ func (b *bench) measure(ctx context.Context, chosen []group, r *result) (failed 
 	return failed
 }
 
-// measureGroup measures a group, unless the cluster, which it may need, failed.
+// measureGroup measures a group, unless the cluster, which it may need, failed. The rows that were not measured
+// get the error.
 func (b *bench) measureGroup(ctx context.Context, g group, cluster error) ([]row, error) {
 	b.say("measuring: %s", g.name)
-	var got []row
-	err := cluster
+	var err error
+	if g.cluster {
+		err = cluster
+	}
 	if err == nil {
-		got, err = g.measure(ctx, b)
+		err = (&run{bench: b, Context: ctx, rows: g.rows}).try(g.measure)
 	}
 	if err != nil {
 		err = fmt.Errorf("measure %s: %w", g.name, err)
 		b.say("FAILED: %v", err)
-		got = unmeasuredRows(g, got, err)
 	}
-	for i := range got {
-		got[i].Group = g.name
-	}
-	return got, err
-}
-
-// unmeasuredRows are the rows of a failed group, with the error on rows that were not
-// measured.
-func unmeasuredRows(g group, got []row, err error) []row {
-	if len(got) == 0 {
-		got = []row{{ID: g.name, What: g.name}}
-	}
-	for i := range got {
-		if got[i].verdict() == unmeasured {
-			got[i].Failure = err.Error()
+	for i := range g.rows {
+		g.rows[i].Group = g.name
+		if err != nil && g.rows[i].verdict() == unmeasured {
+			g.rows[i].Failure = err.Error()
 		}
 	}
-	return got
+	return g.rows, err
 }

@@ -93,7 +93,7 @@ func (c *companion) measure(ctx context.Context, launcher, stopped *row) error {
 	if err != nil {
 		return err
 	}
-	q, err := memoryOf(c.stopped.cmd.Process.Pid, guestMemory)
+	q, err := lookedAt(c.stopped.cmd.Process.Pid, guestMemory)
 	if err != nil {
 		return err
 	}
@@ -123,13 +123,13 @@ func add(s *series, sample float64) { s.Samples = append(s.Samples, sample) }
 // back what it has freed in the background.
 func settled(ctx context.Context, pid int) (memory, error) {
 	const still = 2 * time.Second
-	now, err := memoryOf(pid, 0)
+	now, err := lookedAt(pid, 0)
 	for begin, since := time.Now(), time.Now(); err == nil && time.Since(since) < still && time.Since(begin) < 10*still; {
 		if err = pause(ctx, 200*time.Millisecond); err != nil {
 			break
 		}
 		var next memory
-		if next, err = memoryOf(pid, 0); next.RSS != now.RSS {
+		if next, err = lookedAt(pid, 0); next.RSS != now.RSS {
 			now, since = next, time.Now()
 		}
 	}

@@ -39,6 +39,11 @@ func (v traveller) String() string {
 	return text
 }
 
+// id is the end of its rows' IDs.
+func (v traveller) id() string {
+	return strings.NewReplacer(" ", "-", ",", "", "/", "-").Replace(v.String())
+}
+
 // bootSector is a guest that fills three quarters of its memory, writes the banner, and then halts or writes on.
 func (v traveller) bootSector() []byte {
 	const origin, begin = 0x7c00, 1 << 20
@@ -91,11 +96,11 @@ func travellers() (all []traveller) {
 	return all
 }
 
-// migrationRows: a guest moves from one launcher to another, over the mTLS channel of two virt-handlers, and beside it from one bare QEMU to another.
-func migrationRows(ctx context.Context, b *bench) (rows []row, err error) {
+// measureMigration measures how a guest moves from one launcher to another, over the mTLS channel of two virt-handlers, and beside it from one bare QEMU to another.
+func measureMigration(ctx context.Context, b *bench) (rows []row, err error) {
 	guests := travellers()
 	for _, g := range guests {
-		id := strings.NewReplacer(" ", "-", ",", "", "/", "-").Replace(g.String())
+		id := g.id()
 		for _, r := range []row{{ID: "migration-time-" + id, What: "migration, told to migrate → guest runs on the target, " + g.String()}, {ID: "migration-downtime-" + id, What: "its downtime by query-migrate"}} {
 			bare := "migrate between two bare QEMUs, same arguments"
 			if g.bandwidth != 0 {

@@ -27,20 +27,19 @@ type path struct {
 	link     func([]ns.NetNS, *qemuargs.Machine) (*guestLink, error)
 }
 
-// paths: the last is what the others are compared with.
-func paths() []path {
+// paths returns the paths that are measured, and what they are compared with.
+func paths() (ours []path, plain path) {
 	return []path{
 		{"masquerade", "through the pod's link, masquerade, bridge and tap", masqueradeLink},
 		{"bridge", "through the pod's link, bridge and tap", bridgeLink},
 		{"multus", "through the node's bridge, a second link of the pod, bridge and tap", multusLink},
-		{"tap", "a plain tap, the same QEMU arguments", plainLink},
-	}
+	}, path{"tap", "a plain tap, the same QEMU arguments", plainLink}
 }
 
-// networkRows: what a guest's network carries, and how long a byte is on its way. The guest is the tiny one.
-func networkRows(ctx context.Context, b *bench) (rows []row, err error) {
-	all := paths()
-	ours, plain := all[:len(all)-1], all[len(all)-1]
+// measureNetwork measures what a guest's network carries, and how long a byte is on its way. The guest is the tiny one.
+func measureNetwork(ctx context.Context, b *bench) (rows []row, err error) {
+	ours, plain := paths()
+	all := append(ours, plain)
 	for _, p := range ours {
 		beside := func() []series { return []series{{Name: plain.what}} }
 		rows = append(rows,

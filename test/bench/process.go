@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // memory of a process in bytes, by whether other processes have the pages too.
@@ -28,67 +31,47 @@ func (m memory) private() int64 { return m.PrivateDirty + m.PrivateClean }
 
 // memoryOf reads a process' memory. guestRAM is the size of the guest's memory,
 // which is one mapping of just that size and counted apart; 0 if there is none.
-func memoryOf(pid int, guestRAM int64) (memory, error) {
+func memoryOf(pid int, guestRAM int64) memory {
+	doing := fmt.Sprintf("read memory of process %d", pid)
 	smaps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
-	if err != nil {
-		return memory{}, fmt.Errorf("read memory: %w", err)
-	}
+	check(err, doing)
 	m, err := parseSmaps(smaps, guestRAM)
-	if err != nil {
-		return memory{}, fmt.Errorf("read memory of process %d: %w", pid, err)
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return memory{}, fmt.Errorf("read memory: %w", err)
-	}
-	for line := range bytes.Lines(status) {
-		if name, bytes, ok := kilobytes(string(line)); ok && name == "VmPTE" {
-			m.PageTables = bytes
-		}
-	}
-	return m, nil
+	check(err, doing)
+	status, err := must(procfs.NewProc(pid)).NewStatus()
+	check(err, doing)
+	m.PageTables = int64(status.VmPTE)
+	return m
 }
 
 // parseSmaps sums /proc/PID/smaps.
 func parseSmaps(smaps []byte, guestRAM int64) (memory, error) {
 	var m memory
+	sums := map[string]*int64{
+		"Rss": &m.RSS, "Pss": &m.PSS, "Private_Dirty": &m.PrivateDirty, "Private_Clean": &m.PrivateClean}
 	guest := false // the mapping being read is the guest's memory
 	code := false  // the mapping is TCG's translated code
 	for line := range bytes.Lines(smaps) {
 		name, value, ok := kilobytes(string(line))
-		if !ok {
+		sum := sums[name]
+		switch {
+		case !ok:
 			// A mapping's first line is "address permissions offset device
 			// inode", and the file's name if there is one.
 			if fields := bytes.Fields(line); len(fields) >= 5 && bytes.Contains(fields[0], []byte("-")) {
 				code = string(fields[1]) == "rwxp" && string(fields[4]) == "0"
 			}
-			continue
-		}
-		if name == "Size" {
+		case name == "Size":
 			guest = guestRAM > 0 && m.GuestRAM == 0 && value == guestRAM
 			if guest {
 				m.GuestRAM = value
 			}
-			continue
-		}
-		if guest {
-			if name == "Rss" {
-				m.GuestRAMAllocated = value
-			}
-			continue
-		}
-		switch name {
-		case "Rss":
-			m.RSS += value
-		case "Pss":
-			m.PSS += value
-		case "Private_Dirty":
-			m.PrivateDirty += value
-			if code {
+		case guest && name == "Rss":
+			m.GuestRAMAllocated = value
+		case !guest && sum != nil:
+			*sum += value
+			if code && sum == &m.PrivateDirty {
 				m.TranslatedCode += value
 			}
-		case "Private_Clean":
-			m.PrivateClean += value
 		}
 	}
 	if guestRAM > 0 && m.GuestRAM == 0 {
@@ -111,67 +94,39 @@ func kilobytes(line string) (name string, value int64, ok bool) {
 // mib is a size in MiB.
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
+// mibs are sizes in MiB.
+func mibs(bytes ...int64) (sizes []float64) {
+	for _, n := range bytes {
+		sizes = append(sizes, mib(n))
+	}
+	return sizes
+}
+
 // process is a process of the machine, seen from outside of every namespace.
 type process struct {
 	PID, Parent int
 	Name        string // the kernel's, at most 15 bytes
 	Args        []string
-	Cgroups     string
+	Cgroups     []procfs.Cgroup
 }
 
 // processes lists all processes. Those that end meanwhile are left out.
-func processes() ([]process, error) {
-	folders, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return nil, err
-	}
-	var all []process
-	for _, folder := range folders {
-		p, err := readProcess(folder)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errGone) {
+func processes() (all []process) {
+	for _, proc := range must(procfs.AllProcs()) {
+		stat, err := proc.Stat()
+		args, err2 := proc.CmdLine()
+		cgroups, err3 := proc.Cgroups()
+		if err = errors.Join(err, err2, err3); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("list processes: %w", err)
-		}
-		all = append(all, p)
+		check(err, "list processes")
+		all = append(all, process{proc.PID, stat.PPID, stat.Comm, args, cgroups})
 	}
-	return all, nil
+	return all
 }
 
-var errGone = errors.New("process has ended")
-
-func readProcess(folder string) (process, error) {
-	var p process
-	var err error
-	if p.PID, err = strconv.Atoi(filepath.Base(folder)); err != nil {
-		return p, err
-	}
-	text := map[string]string{}
-	for _, name := range []string{"stat", "cmdline", "cgroup"} {
-		data, err := os.ReadFile(filepath.Join(folder, name))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return p, err
-		case err != nil: // ESRCH: between open and read
-			return p, errors.Join(errGone, err)
-		}
-		text[name] = string(data)
-	}
-	// The name, in parentheses, may hold anything; then come state and parent.
-	open, end := strings.Index(text["stat"], "("), strings.LastIndex(text["stat"], ")")
-	if open < 0 || end < open {
-		return p, errGone
-	}
-	p.Name = text["stat"][open+1 : end]
-	fields := strings.Fields(text["stat"][end+1:])
-	if len(fields) < 2 {
-		return p, errGone
-	}
-	if p.Parent, err = strconv.Atoi(fields[1]); err != nil {
-		return p, err
-	}
-	p.Args = strings.Split(strings.TrimSuffix(text["cmdline"], "\x00"), "\x00")
-	p.Cgroups = text["cgroup"]
-	return p, nil
+// cpuTime returns how long the process has been on a CPU, in the kernel or not.
+func (p process) cpuTime() time.Duration {
+	stat := must(must(procfs.NewProc(p.PID)).Stat())
+	return time.Duration(stat.CPUTime() * float64(time.Second))
 }

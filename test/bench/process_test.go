@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -37,7 +38,8 @@ Private_Dirty:        16 kB
 func TestParseSmaps(t *testing.T) {
 	const ram = 256 << 20
 	got, err := parseSmaps([]byte(smaps), ram)
-	want := memory{RSS: 124 << 10, PSS: 74 << 10, PrivateDirty: 24 << 10, TranslatedCode: 16 << 10, PrivateClean: 10 << 10, GuestRAM: ram, GuestRAMAllocated: 4 << 20}
+	want := memory{RSS: 124 << 10, PSS: 74 << 10, PrivateDirty: 24 << 10, TranslatedCode: 16 << 10, PrivateClean: 10 << 10,
+		GuestRAM: ram, GuestRAMAllocated: 4 << 20}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
@@ -50,21 +52,19 @@ func TestParseSmaps(t *testing.T) {
 }
 
 func TestMemoryOfOwnProcess(t *testing.T) {
-	m, err := memoryOf(os.Getpid(), 0)
-	if err != nil || m.RSS < m.PSS || m.PSS < m.private() || m.private() == 0 || m.PageTables == 0 {
-		t.Errorf("own memory: %+v, %v", m, err)
+	m := memoryOf(os.Getpid(), 0)
+	if m.RSS < m.PSS || m.PSS < m.private() || m.private() == 0 || m.PageTables == 0 {
+		t.Errorf("own memory: %+v", m)
 	}
-	all, err := processes()
-	if err != nil {
-		t.Fatal(err)
+	all := processes()
+	i := slices.IndexFunc(all, func(p process) bool { return p.PID == os.Getpid() })
+	if i < 0 {
+		t.Fatal("own process was not found")
 	}
-	for _, p := range all {
-		if p.PID == os.Getpid() {
-			if p.Parent != os.Getppid() || p.Args[0] != os.Args[0] || p.Cgroups == "" {
-				t.Errorf("own process: %+v", p)
-			}
-			return
-		}
+	if p := all[i]; p.Parent != os.Getppid() || p.Args[0] != os.Args[0] || len(p.Cgroups) == 0 || p.cpuTime() == 0 {
+		t.Errorf("own process: %+v, %s on a CPU", p, p.cpuTime())
 	}
-	t.Error("own process was not found")
+	if peak := peakOf(os.Getpid(), all[i].Name); peak < m.RSS || peakOf(os.Getpid(), "another") != 0 {
+		t.Errorf("own peak: %d bytes", peak)
+	}
 }

@@ -82,7 +82,8 @@ func markdown(r result) string {
 	}
 	w.WriteString("\n| what | measured | beside it, in the same run | budget | verdict |\n|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
-		fmt.Fprintf(&w, "| %s | %s | %s | %s | %s |\n", row.What, row.measured(), row.besides(), row.budget(), row.verdict())
+		fmt.Fprintf(&w, "| %s | %s | %s | %s | %s |\n",
+			row.What, row.measured(), row.besides(), row.budget(), row.verdict())
 	}
 	w.WriteString("\nWhere it goes:\n\n| what | of which | |\n|---|---|---|\n")
 	for _, row := range r.Rows {

@@ -10,6 +10,8 @@ type series struct {
 
 func (s series) summary() summary { return summarise(s.Samples) }
 
+func (s *series) add(sample float64) { s.Samples = append(s.Samples, sample) }
+
 // row is one line of the table: a figure of ours, what stands beside it in
 // the same run, and its budget.
 type row struct {

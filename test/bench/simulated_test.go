@@ -1,6 +1,7 @@
 package main
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -19,15 +20,18 @@ func TestCountWrites(t *testing.T) {
 		{User: "virt-handler", What: "patch virtualmachineinstances/status", Name: "a"},
 		{User: "virt-handler", What: "create events", Name: "a.1"},
 	}
-	r := writesRow("writes", "writes")
-	countWrites(&r, written, 2)
-	if got := r.Ours.Samples; !slices.Equal(got, []float64{1.5}) {
+	r := &run{bench: &bench{}, rows: []row{writesRow("writes", "writes")}}
+	r.addWrites("writes", written, 2)
+	if got := r.row("writes").Ours.Samples; !slices.Equal(got, []float64{1.5}) {
 		t.Errorf("counted %v", got)
 	}
-	want := []series{{Name: "virt-controller: create pods", Samples: []float64{1}}, {Name: "virt-handler: patch virtualmachineinstances/status", Samples: []float64{0.5}},
-		{Name: "virt-handler: create events, besides", Samples: []float64{0.5}}}
-	if !slices.EqualFunc(r.Parts, want, func(a, b series) bool { return a.Name == b.Name && slices.Equal(a.Samples, b.Samples) }) {
-		t.Errorf("parts %+v", r.Parts)
+	want := []series{
+		{Name: "virt-controller: create pods", Samples: []float64{1}},
+		{Name: "virt-handler: patch virtualmachineinstances/status", Samples: []float64{0.5}},
+		{Name: "virt-handler: create events, besides", Samples: []float64{0.5}},
+	}
+	if got := r.row("writes").Parts; !reflect.DeepEqual(got, want) {
+		t.Errorf("parts %+v", got)
 	}
 	if times, err := podTimes(written, 2); err != nil || !slices.Equal(times, []float64{10, 30}) {
 		t.Errorf("times %v, %v", times, err)
@@ -40,7 +44,7 @@ func TestCountWrites(t *testing.T) {
 func TestBudgetOfNoIdleWrites(t *testing.T) {
 	for sample, want := range map[float64]verdict{0: held, 1: notHeld} {
 		r := idleWritesRow("idle", 1)
-		add(&r.Ours, sample)
+		r.Ours.add(sample)
 		if r.verdict() != want || r.budget() != "none" {
 			t.Errorf("%g: %s, budget %q", sample, r.verdict(), r.budget())
 		}
