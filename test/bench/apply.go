@@ -34,7 +34,7 @@ func measureApply(r *run) {
 		// Two watches are not in order with each other.
 		pod, scheduled, ready := min(vmi.pods[0], done), min(vmi.scheduled[0], done), done
 		if len(vmi.ready) > 0 {
-			ready = vmi.ready[0]
+			ready = min(vmi.ready[0], done)
 		}
 		r.addParts("apply-server", accepted, pod-accepted, scheduled-pod, ready-scheduled, done-ready)
 	})

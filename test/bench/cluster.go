@@ -95,29 +95,29 @@ func (b *bench) clusterDown() error {
 	return errors.Join(err, left)
 }
 
-// kube is a client of the cluster that can watch.
-func (b *bench) kube() client.WithWatch {
-	config, scheme := b.access()
+// kube returns a client of the cluster that can watch.
+func (r *run) kube() client.WithWatch {
+	config, scheme := r.access()
 	return must(client.NewWithWatch(config, client.Options{Scheme: scheme}))
 }
 
-// access is what a client of the cluster needs.
-func (b *bench) access() (*rest.Config, *runtime.Scheme) {
-	config, err := clientcmd.BuildConfigFromFlags("", b.output("cluster", b.cluster, "kubeconfig"))
+// access returns what a client of the cluster needs.
+func (r *run) access() (*rest.Config, *runtime.Scheme) {
+	config, err := clientcmd.BuildConfigFromFlags("", r.output("cluster", r.cluster, "kubeconfig"))
 	check(err, "read kubeconfig")
 	scheme := runtime.NewScheme()
 	check(errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)))
 	return config, scheme
 }
 
-// pods lists the pods of a namespace.
+// pods returns the pods of a namespace.
 func (r *run) pods(from client.Reader, namespace string) []corev1.Pod {
 	var pods corev1.PodList
 	check(from.List(r, &pods, client.InNamespace(namespace)), "list pods")
 	return pods.Items
 }
 
-// podOfVMI is the pod of the only VMI.
+// podOfVMI returns the pod of the only VMI.
 func (r *run) podOfVMI(kube client.Reader) corev1.Pod {
 	pods := r.pods(kube, benchNamespace)
 	if len(pods) != 1 {
@@ -126,7 +126,7 @@ func (r *run) podOfVMI(kube client.Reader) corev1.Pod {
 	return pods[0]
 }
 
-// vmis lists the VMIs of a namespace, and counts those that run.
+// vmis returns the VMIs of a namespace, and how many of them run.
 func (r *run) vmis(from client.Reader, namespace string) (all []v1.VirtualMachineInstance, running int) {
 	var vmis v1.VirtualMachineInstanceList
 	check(from.List(r, &vmis, client.InNamespace(namespace)), "list VMIs")

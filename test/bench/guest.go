@@ -1,15 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
 // guestMemory of every guest here, in bytes.
@@ -61,10 +67,38 @@ func idleBootSector() []byte {
 	return sector
 }
 
-// containerDisk writes a disk where the launcher looks for an image volume.
-func containerDisk(images string) error {
+// writeContainerDisk writes a disk with a boot sector where the launcher looks for an image volume.
+func writeContainerDisk(images string, bootSector []byte) {
 	folder := filepath.Join(images, diskVolume, "disk")
 	file := filepath.Join(folder, "disk.img")
 	// Others, libvirt's user among them, read it as well.
-	return errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(file, idleBootSector(), 0o644), os.Truncate(file, 1<<20))
+	check(errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(file, bootSector, 0o644), os.Truncate(file, 1<<20)))
+}
+
+// kernelArgs are the kernel's arguments of the tiny guest.
+const kernelArgs = "console=ttyS0 quiet nokaslr cryptomgr.notests mitigations=off no_timer_check"
+
+// tinyMachine is the tiny guest's Machine, booted directly. Its files are in folder.
+func tinyMachine(r *run, folder, kernelArgs string, cards map[string]resolve.NIC) (m *qemuargs.Machine) {
+	kernel := &qemuargs.Kernel{Path: filepath.Join(folder, "vmlinuz"), Initrd: filepath.Join(folder, "initrd"),
+		Args: kernelArgs}
+	files := map[string]string{"boot/vmlinuz": kernel.Path, "boot/initrd": kernel.Initrd}
+	found := unpack(r.output("images", "tiny-virtio-container-disk.tar"), func(name string) string { return files[name] })
+	if found != len(files) {
+		fail("unpack the kernel: of %v there are %d", files, found)
+	}
+	r.turn(func(r *run) { m = launch(r, folder, idleBootSector()).resolve(r, cards) })
+	m.Kernel = kernel
+	return m
+}
+
+// until reads up to a mark.
+func until(from net.Conn, mark string) {
+	check(from.SetReadDeadline(time.Now().Add(patience)))
+	var all []byte
+	for chunk := make([]byte, 4096); !bytes.Contains(all, []byte(mark)); {
+		n, err := from.Read(chunk)
+		all = append(all, chunk[:n]...)
+		check(err, fmt.Sprintf("read up to %q, after %q", mark, all))
+	}
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 )
 
-// measureImports measures how the Debian guest's disk comes over HTTP. virt-importer fills a disk with it; beside it the
-// image is downloaded, and then converted by qemu-img.
+// measureImports measures how the Debian guest's disk comes over HTTP. virt-importer fills a disk with it; beside it
+// the image is downloaded, and then converted by qemu-img.
 func measureImports(r *run) {
 	folder := r.folder(r.work)
 	server := serveImage(r, folder)

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"k8s.io/utils/ptr"
 
 	"github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
@@ -31,7 +32,6 @@ type launched struct {
 	cmd     *exec.Cmd
 	conn    *launchertest.Launcher
 	states  chan stateAt
-	stdout  *os.File
 	machine *qemuargs.Machine
 }
 
@@ -43,154 +43,121 @@ type stateAt struct {
 
 // launch starts virt-launcher and takes it as far as it gets before it is told
 // to start: hello, inspect, and the Machine made from the answer.
-func launch(ctx context.Context, b *bench, folder string) (*launched, error) {
+func launch(r *run, folder string, bootSector []byte) *launched {
 	l := &launched{folder: folder, states: make(chan stateAt, 16)}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(folder, "slot"), Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
+	listener := must(net.ListenUnix("unix", &net.UnixAddr{Name: l.path("slot"), Net: "unix"}))
 	defer listener.Close()
-	if err = errors.Join(os.MkdirAll(l.path("overlays"), 0o755), containerDisk(l.path("images"))); err == nil {
-		l.stdout, err = os.Create(l.path("stdout"))
-	}
-	if err != nil {
-		return nil, err
-	}
-	l.cmd = exec.Command(b.output("bin", "virt-launcher"), "run", "--slot", l.path("slot"), "--qemu", b.qemu, "--qemu-version", b.output("cache", "launcher-root", layout.QEMUVersion),
-		"--console", l.path("console"), "--agent", l.path("agent"), "--images", l.path("images"), "--overlays", l.path("overlays"), "--termination-log", l.path("termination"))
+	check(os.MkdirAll(l.path("overlays"), 0o755))
+	writeContainerDisk(l.path("images"), bootSector)
+	l.cmd = exec.Command(r.output("bin", "virt-launcher"), "run", "--slot", l.path("slot"),
+		"--qemu", r.qemu, "--qemu-version", r.output("cache", "launcher-root", layout.QEMUVersion),
+		"--console", l.path("console"), "--agent", l.path("agent"), "--images", l.path("images"),
+		"--overlays", l.path("overlays"), "--termination-log", l.path("termination"))
 	l.cmd.Env = append(os.Environ(), "GOMAXPROCS=2") // as in a pod
-	stderr, err := os.Create(l.path("stderr"))
-	if err != nil {
-		return nil, err
-	}
+	stdout, stderr := must(os.Create(l.path("stdout"))), must(os.Create(l.path("stderr")))
+	defer stdout.Close()
 	defer stderr.Close()
-	l.cmd.Stdout, l.cmd.Stderr = l.stdout, stderr
-	if err := l.cmd.Start(); err != nil {
-		l.stdout.Close()
-		return nil, fmt.Errorf("start virt-launcher: %w", err)
-	}
-	l.conn, err = launchertest.Take(listener, func(report control.StateReport, err error) { l.states <- stateAt{report, time.Now(), err} })
-	if err == nil {
-		l.machine, err = l.resolve(ctx, b.accelerator, nil)
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.end())
-	}
-	return l, nil
+	l.cmd.Stdout, l.cmd.Stderr = stdout, stderr
+	check(l.cmd.Start(), "start virt-launcher")
+	r.after(l.end)
+	l.conn = must(launchertest.Take(listener, func(report control.StateReport, err error) {
+		l.states <- stateAt{report, time.Now(), err}
+	}))
+	l.machine = l.resolve(r, nil)
+	return l
 }
 
 func (l *launched) path(name string) string { return filepath.Join(l.folder, name) }
 
+// call has virt-launcher do something.
+func (l *launched) call(r *run, command string, request, reply any) {
+	ctx, cancel := context.WithTimeout(r, patience)
+	defer cancel()
+	check(l.conn.Call(ctx, command, request, reply), "have virt-launcher do "+command)
+}
+
 // resolve does what virt-handler does between hello and start. Without cards the guest has
 // no network.
-func (l *launched) resolve(ctx context.Context, accelerator qemuargs.Accelerator, cards map[string]resolve.NIC) (*qemuargs.Machine, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+func (l *launched) resolve(r *run, cards map[string]resolve.NIC) *qemuargs.Machine {
 	var facts control.InspectReply
-	if err := l.conn.Call(ctx, control.CommandInspect, control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: diskVolume}}}, &facts); err != nil {
-		return nil, fmt.Errorf("inspect disks: %w", err)
-	}
-	host := resolve.Host{Accelerator: accelerator, QEMUVersion: l.conn.Hello.QEMUVersion, OverlayDirect: facts.OverlayDirect, ContainerDisks: map[string]qemuargs.ImageFacts{}}
+	l.call(r, control.CommandInspect,
+		control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: diskVolume}}}, &facts)
+	host := resolve.Host{Accelerator: r.accelerator, QEMUVersion: l.conn.Hello.QEMUVersion,
+		OverlayDirect: facts.OverlayDirect, ContainerDisks: map[string]qemuargs.ImageFacts{}, NICs: cards}
 	for _, d := range facts.ContainerDisks {
 		host.ContainerDisks[diskVolume] = d
 	}
 	vmi := guestVMI("default", "bench", "none")
 	vmi.UID = "0a1b2c3d-0000-4000-8000-000000000001"
-	host.NICs = cards
 	if cards == nil {
 		// A tap would need a network namespace with a bridge in it, for each competitor.
-		off := false
-		vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Domain.Devices.AutoattachPodInterface = nil, nil, &off
+		vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces = nil, nil
+		vmi.Spec.Domain.Devices.AutoattachPodInterface = ptr.To(false)
 	}
 	v1.Default(vmi)
 	m, errs := resolve.Machine(vmi, host)
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("resolve the machine: %w", errs.ToAggregate())
-	}
+	check(errs.ToAggregate(), "resolve the machine")
 	m.Disks[0].Overlay.Path = l.path("overlays/root.qcow2")
-	return m, nil
+	return m
 }
 
-// started is what a start took: from the message to virt-launcher's report that it prepares,
-// and to its report that the guest's CPUs run.
-type started struct{ preparing, running time.Duration }
-
-// start tells virt-launcher to start, and returns when it says that the guest's CPUs run.
-func (l *launched) start(ctx context.Context) (took started, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+// start tells virt-launcher to start. It returns how long it takes until virt-launcher reports that it prepares, and
+// until it reports that the guest's CPUs run.
+func (l *launched) start(r *run) (preparing, running time.Duration) {
 	begin := time.Now()
-	if err := l.conn.Call(ctx, control.CommandStart, control.StartRequest{Machine: *l.machine}, nil); err != nil {
-		return took, fmt.Errorf("tell virt-launcher to start: %w", err)
-	}
+	l.call(r, control.CommandStart, control.StartRequest{Machine: *l.machine}, nil)
+	preparing = l.comesTo(r, control.StatePreparing).at.Sub(begin)
+	return preparing, l.comesTo(r, control.StateRunning).at.Sub(begin)
+}
+
+// comesTo waits for a state, whatever states come before.
+func (l *launched) comesTo(r *run, want control.State) stateAt {
+	return l.reports(r, "state "+string(want), func(s control.StateReport) bool { return s.State == want })
+}
+
+// reports waits for a report.
+func (l *launched) reports(r *run, what string, is func(control.StateReport) bool) stateAt {
+	ctx, cancel := context.WithTimeout(r, patience)
+	defer cancel()
 	for {
 		select {
 		case s := <-l.states:
-			switch {
-			case s.err != nil:
-				return took, fmt.Errorf("read virt-launcher's state: %w", s.err)
-			case s.State == control.StatePreparing:
-				took.preparing = s.at.Sub(begin)
-			case s.State == control.StateRunning:
-				took.running = s.at.Sub(begin)
-				return took, nil
-			case s.State == control.StateExited:
-				said, _ := os.ReadFile(l.path("stderr"))
-				return took, fmt.Errorf("the VM ended before it ran; virt-launcher says:\n%s", bytes.TrimSpace(said[max(0, len(said)-2000):]))
+			check(s.err, "read virt-launcher's state")
+			if is(s.StateReport) {
+				return s
+			}
+			if s.State == control.StateExited {
+				fail("wait for %s: the VM has ended; virt-launcher says:\n%s", what, tail(l.path("stderr")))
 			}
 		case <-ctx.Done():
-			return took, fmt.Errorf("wait until the guest runs: %w", ctx.Err())
+			check(ctx.Err(), "wait for "+what)
 		}
 	}
 }
 
+// tail returns the end of a file.
+func tail(file string) []byte {
+	text, _ := os.ReadFile(file)
+	return bytes.TrimSpace(text[max(0, len(text)-2000):])
+}
+
 // idle waits until the guest has booted and halted.
-func (l *launched) idle(ctx context.Context) error {
-	return poll(ctx, patience, func() (bool, error) {
-		data, err := os.ReadFile(l.path("stdout"))
-		return bytes.ContainsRune(data, banner), err
+func (l *launched) idle(r *run) {
+	r.await("the guest has booted", 50*time.Millisecond, patience, func() bool {
+		return bytes.ContainsRune(must(os.ReadFile(l.path("stdout"))), banner)
 	})
 }
 
 // end ends the VM, and waits until QEMU is gone.
 func (l *launched) end() error {
-	defer l.stdout.Close()
 	if l.conn != nil {
 		defer l.conn.Close()
 	}
-	kill := time.AfterFunc(patience, func() { l.cmd.Process.Kill() })
-	defer kill.Stop()
+	timeout := time.AfterFunc(patience, func() { l.cmd.Process.Kill() })
+	defer timeout.Stop()
 	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end virt-launcher: %w", err)
 	}
-	l.cmd.Wait() // its error says only that the grace period was over at once
+	_ = l.cmd.Wait() // its error says only that the grace period was over at once
 	return nil
-}
-
-// poll asks every 50 ms until the answer is yes.
-func poll(ctx context.Context, timeout time.Duration, ask func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if ok, err := ask(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// pause waits, unless the run is interrupted.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,165 +29,116 @@ var errNoLibvirt = errors.New("libvirt is not installed (Debian: libvirt-daemon,
 // own, so that virtlogd and QEMU, which libvirtd detaches, end with libvirtd.
 type libvirt struct {
 	home    string
-	daemon  *exec.Cmd
 	virsh   *exec.Cmd
 	input   io.WriteCloser
 	answers *bufio.Reader
-	log     *os.File
 }
 
-func newLibvirt(home string) (*libvirt, error) {
+func newLibvirt(home string) *libvirt {
 	for _, program := range []string{"libvirtd", "virtlogd", "virsh", "setpriv", "stdbuf"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return nil, errors.Join(errNoLibvirt, err)
+			check(errors.Join(errNoLibvirt, err))
 		}
 	}
-	if err := os.MkdirAll(home, 0o755); err != nil {
-		return nil, err
-	}
-	return &libvirt{home: home}, os.Chown(home, libvirtUser, libvirtUser)
+	check(errors.Join(os.MkdirAll(home, 0o755), os.Chown(home, libvirtUser, libvirtUser)))
+	return &libvirt{home: home}
 }
 
 // as is the command line that runs a program as libvirt's user.
 func as(args ...string) []string {
 	id := strconv.Itoa(libvirtUser)
-	return append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--pdeathsig", "KILL", "--"}, args...)
-}
-
-func (v *libvirt) environment() []string {
-	return []string{"LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + v.home, "XDG_RUNTIME_DIR=" + v.home + "/run",
-		"XDG_CACHE_HOME=" + v.home + "/cache", "XDG_CONFIG_HOME=" + v.home + "/config"}
+	user := []string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--pdeathsig", "KILL", "--"}
+	return append(user, args...)
 }
 
 // forget removes everything, also the cache of QEMU's capabilities. A libvirt in a new pod
 // begins like that.
-func (v *libvirt) forget() error {
+func (v *libvirt) forget() {
 	for _, name := range []string{"run", "cache", "config"} {
 		folder := filepath.Join(v.home, name)
-		if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700), os.Chown(folder, libvirtUser, libvirtUser)); err != nil {
-			return err
-		}
+		check(errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o700), os.Chown(folder, libvirtUser, libvirtUser)))
 	}
-	return nil
 }
 
-// start returns when virsh is connected.
-func (v *libvirt) start(ctx context.Context) error {
-	log, err := os.Create(v.home + ".log")
-	if err != nil {
-		return err
+func (v *libvirt) log() string { return v.home + ".log" }
+
+// start returns when virsh is connected. libvirtd is PID 1 of its namespace: every process in it ends with it.
+func (v *libvirt) start(r *run) {
+	log := must(os.Create(v.log()))
+	defer log.Close()
+	start := func(cmd *exec.Cmd) {
+		cmd.Env = []string{"LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + v.home,
+			"XDG_RUNTIME_DIR=" + v.home + "/run", "XDG_CACHE_HOME=" + v.home + "/cache",
+			"XDG_CONFIG_HOME=" + v.home + "/config"}
+		cmd.Stderr = log
+		r.start(cmd)
 	}
-	v.log = log
 	// PID 1 has to reap: libvirt waits until QEMUs that it detached are gone.
-	args := append([]string{"-c", `mount -t proc proc /proc && "$@" & wait`, "sh"}, as("libvirtd", "--timeout", "0")...)
-	v.daemon = exec.Command("sh", args...)
-	v.daemon.Env, v.daemon.Stdout, v.daemon.Stderr = v.environment(), log, log
-	v.daemon.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if err := v.daemon.Start(); err != nil {
-		return fmt.Errorf("start libvirtd: %w", err)
-	}
-	if err := v.listening(ctx); err != nil {
-		return err
-	}
-	args = as("stdbuf", "-oL", "virsh", "--connect", "qemu:///session")
+	daemon := exec.Command("sh", append([]string{"-c", `mount -t proc proc /proc && "$@" & wait`, "sh"},
+		as("libvirtd", "--timeout", "0")...)...)
+	daemon.Stdout = log
+	daemon.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS,
+		Pdeathsig: syscall.SIGKILL}
+	start(daemon)
+	// A coarse poll would count as libvirtd's time.
+	r.await("libvirtd listens (see "+v.log()+")", time.Millisecond, patience, func() bool {
+		_, err := os.Stat(filepath.Join(v.home, "run/libvirt/libvirt-sock"))
+		return err == nil
+	})
+	args := as("stdbuf", "-oL", "virsh", "--connect", "qemu:///session")
 	v.virsh = exec.Command(args[0], args[1:]...)
-	v.virsh.Env, v.virsh.Stderr = v.environment(), log
-	out, err := v.virsh.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	v.answers = bufio.NewReader(out)
-	if v.input, err = v.virsh.StdinPipe(); err != nil {
-		return err
-	}
-	if err := v.virsh.Start(); err != nil {
-		return fmt.Errorf("start virsh: %w", err)
-	}
-	return v.command("uri", "qemu:///session")
-}
-
-// listening waits for libvirtd's socket. A coarse poll would count as libvirtd's time.
-func (v *libvirt) listening(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err := os.Stat(filepath.Join(v.home, "run/libvirt/libvirt-sock")); err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for libvirtd's socket (see %s): %w", v.log.Name(), ctx.Err())
-		}
-	}
+	v.answers, v.input = bufio.NewReader(must(v.virsh.StdoutPipe())), must(v.virsh.StdinPipe())
+	start(v.virsh)
+	v.command("uri", "qemu:///session")
 }
 
 // command makes virsh run a command, and waits for the line that contains done. virsh stays
 // connected, so that its own start is not measured.
-func (v *libvirt) command(line, done string) error {
-	if _, err := fmt.Fprintln(v.input, line); err != nil {
-		return fmt.Errorf("virsh %s: %w", line, err)
-	}
+func (v *libvirt) command(line, done string) {
+	_, err := fmt.Fprintln(v.input, line)
+	check(err, "virsh "+line)
 	timeout := time.AfterFunc(patience, func() { v.virsh.Process.Kill() })
 	defer timeout.Stop()
 	for {
 		answer, err := v.answers.ReadString('\n')
 		if err != nil {
-			said, _ := os.ReadFile(v.log.Name())
-			return fmt.Errorf("virsh %s: %w; it says:\n%s", line, err, bytes.TrimSpace(said[max(0, len(said)-2000):]))
+			fail("virsh %s: %w; it says:\n%s", line, err, tail(v.log()))
 		}
 		if strings.Contains(answer, done) {
-			return nil
+			return
 		}
 	}
 }
 
 // create makes a domain from a file and returns when it runs.
-func (v *libvirt) create(file string) (time.Duration, error) {
+func (v *libvirt) create(file string) time.Duration {
 	begin := time.Now()
-	err := v.command("create "+file, "Domain 'bench' created")
-	return time.Since(begin), err
+	v.command("create "+file, "Domain 'bench' created")
+	return time.Since(begin)
 }
 
-func (v *libvirt) destroy() error { return v.command("destroy bench", "Domain 'bench' destroyed") }
-
-// end kills libvirtd, which is PID 1 of its namespace: every process in it ends too.
-func (v *libvirt) end() {
-	for _, cmd := range []*exec.Cmd{v.virsh, v.daemon} {
-		if cmd != nil && cmd.Process != nil {
-			cmd.Process.Kill()
-			cmd.Wait() // its error says only that it was killed
-		}
-	}
-	v.virsh, v.daemon = nil, nil
-	v.log.Close()
-}
+func (v *libvirt) destroy() { v.command("destroy bench", "Domain 'bench' destroyed") }
 
 // timeCold is the time from the start of a libvirtd that does not know this QEMU yet to a
 // running guest: this happens in each new pod of KubeVirt.
-func (v *libvirt) timeCold(ctx context.Context, file string) (time.Duration, error) {
-	if err := v.forget(); err != nil {
-		return 0, err
-	}
-	begin := time.Now()
-	defer v.end()
-	if err := v.start(ctx); err != nil {
-		return 0, err
-	}
-	if _, err := v.create(file); err != nil {
-		return 0, err
-	}
-	took := time.Since(begin)
-	return took, v.destroy()
+func (v *libvirt) timeCold(r *run, file string) (took time.Duration) {
+	v.forget()
+	r.turn(func(r *run) {
+		begin := time.Now()
+		v.start(r)
+		v.create(file)
+		took = time.Since(begin)
+		v.destroy()
+	})
+	return took
 }
 
 // libvirtQEMU is the QEMU of the host's Debian, for which the host's libvirt was made.
 const libvirtQEMU = "/usr/bin/qemu-system-x86_64"
 
 // domain is the guest for libvirt, with the same devices as the Machine.
-var domain = template.Must(template.New("domain").Parse(`<domain type='{{if eq .Accelerator "kvm"}}kvm{{else}}qemu{{end}}'>
+var domain = template.Must(template.New("domain").Parse(`
+<domain type='{{if eq .Accelerator "kvm"}}kvm{{else}}qemu{{end}}'>
   <name>bench</name>
   <uuid>{{.UUID}}</uuid>
   <memory unit='b'>{{.MemoryBytes}}</memory>
@@ -201,7 +151,9 @@ var domain = template.Must(template.New("domain").Parse(`<domain type='{{if eq .
     {{range .Disks}}<disk type='file' device='disk'>
       <driver name='qemu' type='qcow2' discard='unmap'{{if .Overlay.Direct}} cache='none'{{end}}/>
       <source file='{{.Overlay.Path}}'/>
-      <backingStore type='file'><format type='{{.Image.Format}}'/><source file='{{.Image.Path}}'/><backingStore/></backingStore>
+      <backingStore type='file'>
+        <format type='{{.Image.Format}}'/><source file='{{.Image.Path}}'/><backingStore/>
+      </backingStore>
       <target dev='vda' bus='virtio'/>
     </disk>{{end}}
     <controller type='usb' model='none'/>
@@ -212,20 +164,19 @@ var domain = template.Must(template.New("domain").Parse(`<domain type='{{if eq .
 </domain>
 `))
 
-// writeDomain writes the domain of a machine, makes the machine's overlay, and lets libvirt's
+// writeDomain writes the domain of a machine into a folder, makes the machine's overlay, and lets libvirt's
 // user write to the overlay.
-func writeDomain(ctx context.Context, m *qemuargs.Machine, file string) error {
+func writeDomain(m *qemuargs.Machine, folder string) (file string) {
 	var text bytes.Buffer
 	alike := *m
 	alike.Type = "q35" // the newest q35 of the host's QEMU
-	if err := domain.Execute(&text, struct {
+	check(domain.Execute(&text, struct {
 		*qemuargs.Machine
 		QEMU string
-	}{&alike, libvirtQEMU}); err != nil {
-		return err
-	}
-	if _, err := makeOverlay(m); err != nil {
-		return err
-	}
-	return errors.Join(os.Chown(m.Disks[0].Overlay.Path, libvirtUser, libvirtUser), os.WriteFile(file, text.Bytes(), 0o644))
+	}{&alike, libvirtQEMU}))
+	makeOverlay(m)
+	file = filepath.Join(folder, "domain.xml")
+	check(os.WriteFile(file, text.Bytes(), 0o644))
+	check(os.Chown(m.Disks[0].Overlay.Path, libvirtUser, libvirtUser))
+	return file
 }

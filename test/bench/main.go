@@ -196,6 +196,9 @@ func (b *bench) measureGroup(ctx context.Context, g group, cluster error) ([]row
 	if err == nil {
 		err = (&run{bench: b, Context: ctx, rows: g.rows}).try(g.measure)
 	}
+	if i := slices.IndexFunc(g.rows, func(r row) bool { return len(r.Ours.Samples) == 0 }); i >= 0 && err == nil {
+		err = fmt.Errorf("row %s has no sample", g.rows[i].ID)
+	}
 	if err != nil {
 		err = fmt.Errorf("measure %s: %w", g.name, err)
 		b.say("FAILED: %v", err)

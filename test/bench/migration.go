@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +25,8 @@ type traveller struct {
 	bandwidth int64
 }
 
-// gigabit is what a link of 1 Gbit/s carries in a second, in bytes. Most links between two nodes carry less than QEMU sends without a limit.
+// gigabit is what a link of 1 Gbit/s carries in a second, in bytes. Most links between two nodes carry less than QEMU
+// sends without a limit.
 const gigabit = 1_000_000_000 / 8
 
 func (v traveller) String() string {
@@ -49,11 +47,7 @@ func (v traveller) bootSector() []byte {
 	const origin, begin = 0x7c00, 1 << 20
 	word := func(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
 	var code []byte
-	emit := func(parts ...[]byte) {
-		for _, p := range parts {
-			code = append(code, p...)
-		}
-	}
+	emit := func(parts ...[]byte) { code = append(code, slices.Concat(parts...)...) }
 	// 16 bits: load a flat segment for code and one for data, and go to 32 bits.
 	const protected, table, pointer = 0x18, 0xc0, 0xf0
 	emit([]byte{0xfa, 0x31, 0xc0, 0x8e, 0xd8}, // cli; xor ax, ax; mov ds, ax
@@ -63,11 +57,13 @@ func (v traveller) bootSector() []byte {
 	code = append(code, make([]byte, protected-len(code))...)
 	emit([]byte{0x66, 0xb8, 0x10, 0x00, 0x8e, 0xd8}, // mov ax, 16; mov ds, ax
 		[]byte{0xbf}, word(begin), []byte{0xb9}, word(uint32(v.memory*3/4/4)), // mov edi, begin; mov ecx, words
-		[]byte{0x89, 0x3f, 0x83, 0xc7, 0x04, 0x49, 0x75, 0xf8},               // fill: mov [edi], edi; add edi, 4; dec ecx; jnz fill
+		[]byte{0x89, 0x3f, 0x83, 0xc7, 0x04},                                 // fill: mov [edi], edi; add edi, 4
+		[]byte{0x49, 0x75, 0xf8},                                             // dec ecx; jnz fill
 		[]byte{0x66, 0xba, 0xf8, 0x03, 0xb0, banner, 0xee, 0xb0, '\n', 0xee}) // mov dx, COM1; out banner and newline
 	if v.busy {
 		emit([]byte{0xbf}, word(begin), []byte{0xb9}, word(dirtied/4096), // again: mov edi, begin; mov ecx, pages
-			[]byte{0xff, 0x07, 0x81, 0xc7}, word(4096), []byte{0x49, 0x75, 0xf5, 0xeb, 0xe9}) // next: inc [edi]; add edi, 4096; dec ecx; jnz next; jmp again
+			[]byte{0xff, 0x07, 0x81, 0xc7}, word(4096), // next: inc [edi]; add edi, 4096
+			[]byte{0x49, 0x75, 0xf5, 0xeb, 0xe9}) // dec ecx; jnz next; jmp again
 	} else {
 		emit([]byte{0xf4, 0xeb, 0xfd}) // hlt; jmp to hlt
 	}
@@ -83,8 +79,8 @@ func (v traveller) bootSector() []byte {
 	return sector
 }
 
-// travellers are the guests that are measured, without a limit and with the link that two nodes often have. Then QEMU has the link's bandwidth as its limit, and
-// the channel carries no more: for the last of a guest QEMU knows no limit.
+// travellers are the guests that are measured, without a limit and with the link that two nodes often have. Then QEMU
+// has the link's bandwidth as its limit, and the channel carries no more: for the last of a guest QEMU knows no limit.
 func travellers() (all []traveller) {
 	for _, bandwidth := range []int64{0, gigabit} {
 		for _, memory := range []int64{256 << 20, 1 << 30} {
@@ -96,80 +92,41 @@ func travellers() (all []traveller) {
 	return all
 }
 
-// measureMigration measures how a guest moves from one launcher to another, over the mTLS channel of two virt-handlers, and beside it from one bare QEMU to another.
-func measureMigration(ctx context.Context, b *bench) (rows []row, err error) {
-	guests := travellers()
-	for _, g := range guests {
-		id := g.id()
-		for _, r := range []row{{ID: "migration-time-" + id, What: "migration, told to migrate → guest runs on the target, " + g.String()}, {ID: "migration-downtime-" + id, What: "its downtime by query-migrate"}} {
-			bare := "migrate between two bare QEMUs, same arguments"
-			if g.bandwidth != 0 {
-				bare += ", channel of the same width"
-			}
-			r.Unit, r.Ours, r.Limit, r.OfRatio = milliseconds, series{Name: "two launchers, two virt-handlers"}, 1.2, true
-			r.Beside = []series{{Name: bare}, {Name: "two bare QEMUs, two relays without TLS, return path"}}
-			rows = append(rows, r)
+// measureMigration measures how a guest moves from one launcher to another, over the mTLS channel of two virt-handlers,
+// and beside it from one bare QEMU to another.
+func measureMigration(r *run) {
+	link := newLink(r)
+	r.eachRound(func(r *run) {
+		for _, g := range travellers() {
+			doing("migrate "+g.String(), func() { r.turn(func(r *run) { link.addMigrations(r, g) }) })
 		}
-	}
-	folder, err := os.MkdirTemp("", "kubeqemu-bench-")
-	if err != nil {
-		return rows, err
-	}
-	defer os.RemoveAll(folder)
-	link, err := newLink()
-	if err != nil {
-		return rows, err
-	}
-	defer link.close()
-	for round := range b.rounds + 1 {
-		for i, g := range guests {
-			own := filepath.Join(folder, fmt.Sprintf("%d-%d", round, i))
-			ours, machine, err := link.migrate(ctx, b, g, own)
-			if err != nil {
-				return rows, fmt.Errorf("round %d, %s: %w", round, g, err)
-			}
-			bare, err := migrateBare(ctx, b.qemu, machine, own, g.bandwidth, direct)
-			if err != nil {
-				return rows, fmt.Errorf("round %d, %s, bare: %w", round, g, err)
-			}
-			farther, err := migrateBare(ctx, b.qemu, machine, own, g.bandwidth, relayed)
-			if err = errors.Join(err, os.RemoveAll(own)); err != nil {
-				return rows, fmt.Errorf("round %d, %s, bare through relays: %w", round, g, err)
-			}
-			b.say("migration, round %d, %s: %v, %v bare, %v bare with two relays", round, g, ours, bare, farther)
-			if round == 0 {
-				continue
-			}
-			total, downtime := &rows[2*i], &rows[2*i+1]
-			add(&total.Ours, inMilliseconds(ours.total))
-			add(&downtime.Ours, inMilliseconds(ours.downtime))
-			for j, m := range []moved{bare, farther} {
-				add(&total.Beside[j], inMilliseconds(m.total))
-				add(&downtime.Beside[j], inMilliseconds(m.downtime))
-			}
-		}
-	}
-	return rows, nil
+	})
 }
 
-// moved is what a migration took.
-type moved struct{ total, downtime time.Duration }
-
-func (m moved) String() string {
-	return fmt.Sprintf("%.2f s and %d ms", m.total.Seconds(), m.downtime.Milliseconds())
+// addMigrations adds a migration of launchers, and two of bare QEMUs.
+func (l *link) addMigrations(r *run, g traveller) {
+	folder := r.folder("")
+	ours, machine := l.migrate(r, g, folder)
+	bare := migrateBare(r, machine, folder, g.bandwidth, direct)
+	farther := migrateBare(r, machine, folder, g.bandwidth, relayed)
+	r.add("migration-time-"+g.id(), ours.total, bare.total, farther.total)
+	r.add("migration-downtime-"+g.id(), ours.downtime, bare.downtime, farther.downtime)
 }
 
-// warm takes as much memory as a guest has, and gives it back, right before a target takes it. If the bench's machine is virtual, its hypervisor takes
-// back memory that is free for some seconds. The first process to use such memory waits for the hypervisor: 1 s of CPU time for 768 MiB was seen. Without warm,
-// the launchers waited, and the bare QEMUs got the memory of the launchers' guests.
-func warm(bytes int64) error {
+// moved is what a migration took, in milliseconds.
+type moved struct{ total, downtime float64 }
+
+// warm takes as much memory as a guest has, and gives it back, right before a target takes it. If the bench's machine
+// is virtual, its hypervisor takes back memory that is free for some seconds. The first process to use such memory
+// waits for the hypervisor: 1 s of CPU time for 768 MiB was seen. Without warm, the launchers waited, and the bare
+// QEMUs got the memory of the launchers' guests.
+func warm(bytes int64) {
 	memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return fmt.Errorf("take memory: %w", err)
-	}
-	_ = unix.Madvise(memory, unix.MADV_HUGEPAGE) // as QEMU does for its guest; a kernel without huge pages has none for QEMU either
+	check(err, "take memory")
+	// As QEMU does for its guest; a kernel without huge pages has none for QEMU either.
+	_ = unix.Madvise(memory, unix.MADV_HUGEPAGE)
 	for i := 0; i < len(memory); i += os.Getpagesize() {
 		memory[i] = 1
 	}
-	return unix.Munmap(memory)
+	check(unix.Munmap(memory))
 }

@@ -19,7 +19,7 @@ func named(names ...string) (all []series) {
 	return all
 }
 
-// groups are all rows, in their order.
+// groups returns all rows, in their order, and what measures them.
 func groups() []group {
 	const (
 		image    = "the Debian guest's qcow2 over HTTP"
@@ -30,14 +30,14 @@ func groups() []group {
 	besideVMI := []string{"plain pod of the same image → Ready", "pod without any volume, not even a token → Ready",
 		"the VMI's pod without the VM and its image volume → Ready", "the VMI's pod without the VM → Ready"}
 	return []group{
-		{name: "start", measure: still(startRows), rows: []row{{
+		{name: "start", measure: measureStart, rows: []row{{
 			ID: "start", What: "told to start → guest CPUs running", Unit: milliseconds, Limit: 1.08, OfRatio: true,
 			Ours:   one("virt-launcher"),
 			Beside: named("bare QEMU, same arguments", "libvirt, warm", "libvirt, nothing cached"),
 			Parts: named("virt-launcher: until it reports that it prepares", "making the overlay, alone",
 				"bare QEMU: until its greeting", "bare QEMU: from there to running"),
 		}}},
-		{name: "memory", measure: still(memoryRows), rows: []row{{
+		{name: "memory", measure: measureMemory, rows: []row{{
 			ID: "launcher", What: "virt-launcher beside an idle guest, RSS", Unit: mebibytes, Limit: 8,
 			Ours:  one("RSS"),
 			Parts: named("PSS", "private (USS)", "private and written", "RSS while it waits for a Machine"),
@@ -49,16 +49,16 @@ func groups() []group {
 			Notes: []string{fmt.Sprintf("%d VMs side by side, so that pages of programs and libraries count as shared.",
 				companions)},
 		}}},
-		{name: "boot", measure: still(bootRows), rows: []row{{
+		{name: "boot", measure: measureBoot, rows: []row{{
 			ID: "boot", What: "QEMU's start → guest's user space", Unit: seconds, Limit: 1.1, OfRatio: true,
 			Ours: one("QEMU with a Machine's arguments"), Beside: named("the plainest QEMU line, same kernel"),
 		}}},
-		{name: "network", measure: still(measureNetwork), rows: networkRows()},
-		{name: "disk", measure: still(diskRows), rows: []row{
+		{name: "network", measure: measureNetwork, rows: networkRows()},
+		{name: "disk", measure: measureDisk, rows: []row{
 			diskRow("disk-write", "guest's disk, %d MiB written and synced"),
 			diskRow("disk-read", "guest's disk, the same %d MiB read"),
 		}},
-		{name: "migration", measure: still(measureMigration), rows: migrationRows()},
+		{name: "migration", measure: measureMigration, rows: migrationRows()},
 		{name: "images", measure: measureImages, rows: []row{{
 			ID: "images", What: "all images, compressed", Unit: megabytes, Limit: 120, Ours: one("all"),
 		}}},
@@ -140,7 +140,7 @@ func groups() []group {
 	}
 }
 
-// networkRows are of what each path of a guest's network carries, and of how long a byte is on its way.
+// networkRows returns rows of what each path of a guest's network carries, and of how long a byte is on its way.
 func networkRows() (rows []row) {
 	ours, plain := paths()
 	for _, p := range ours {
@@ -158,6 +158,7 @@ func networkRows() (rows []row) {
 	return rows
 }
 
+// diskRow returns a row of what a guest's disk carries.
 func diskRow(id, what string) row {
 	return row{
 		ID: id, What: fmt.Sprintf(what, written>>20), Unit: megabytesPerSecond,
@@ -165,7 +166,7 @@ func diskRow(id, what string) row {
 	}
 }
 
-// migrationRows are of how long each guest's migration takes, and of its downtime.
+// migrationRows returns rows of how long each guest's migration takes, and of its downtime.
 func migrationRows() (rows []row) {
 	for _, g := range travellers() {
 		bare := "migrate between two bare QEMUs, same arguments"
@@ -186,12 +187,12 @@ func migrationRows() (rows []row) {
 	return rows
 }
 
-// planeRow is of the PSS of all components together, virt-api included.
+// planeRow returns a row of the PSS of all components together, virt-api included.
 func planeRow(id, what string, limit float64) row {
 	return row{ID: id, What: what, Unit: mebibytes, Limit: limit, Ours: one("all")}
 }
 
-// idleRow is of what is not guest RAM, beside what is booked, which is its budget.
+// idleRow returns a row of what is not guest RAM, beside what is booked, which is its budget.
 func idleRow(id, what string) row {
 	return row{
 		ID: id, What: what, Unit: mebibytes,
@@ -204,11 +205,12 @@ func idleRow(id, what string) row {
 
 const components = "virt-api, virt-controller, virt-handler"
 
-// writesRow is of what a start writes to the VMI and its pod.
+// writesRow returns a row of what a start writes to the VMI and its pod.
 func writesRow(id, what string, notes ...string) row {
 	return row{ID: id, What: what, Unit: writes, Limit: 4, Ours: one(components), Notes: notes}
 }
 
+// idleWritesRow returns a row of what is written when nothing is asked for.
 func idleWritesRow(id string, count int) row {
 	what := fmt.Sprintf("the same, of all %d in a minute in which nothing is asked of them", count)
 	return row{ID: id, What: what, Unit: writes, None: true, Ours: one(components)}
