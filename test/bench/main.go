@@ -1,6 +1,9 @@
 // Command bench measures what docs/benchmarks.md shows: what Kubeqemu adds to
 // QEMU and to Kubernetes, in time and memory, beside bare QEMU, libvirt and
 // plain pods in the same run. `make bench` builds what it needs.
+//
+// The rows of the report are data (rows.go). A group of rows is measured by a run (run.go), in rounds
+// and turns, which adds samples to the rows.
 package main
 
 import (
