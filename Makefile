@@ -335,8 +335,9 @@ vet:
 	cd tools && go vet -tags long,csi ./...
 
 .PHONY: lint
-lint: packages ## gofmt, go vet, staticcheck, and that generated files are up to date
+lint: packages ## gofmt, go vet, staticcheck, that generated files are up to date, and that comments and lines got no worse
 	@$(gofmt)
+	@go -C tools run ./prose ..
 	@$(call part,vet) $(MAKE) --no-print-directory vet
 	@$(call part,staticcheck) tools/in-copy.sh go tool -modfile=tools/go.mod staticcheck -tags long,csi ./...
 	@$(call part,generate) tools/in-copy.sh $(MAKE) --no-print-directory generated
