@@ -19,10 +19,37 @@ const forever = time.Duration(math.MaxInt64)
 // do carries out one action of package life. It must not wait.
 func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 	switch a := a.(type) {
-	case life.Report:
-		l.link.Report(l.report())
 	case life.Answer:
 		asker.Answer(nil, refusal(a))
+	case life.Kill:
+		l.Log.Warn("kill QEMU", "reason", a.Why)
+		l.qemu.Kill()
+	case life.Operate:
+		l.operate(ctx, a.Operation, asker)
+	case life.Reboot:
+		l.reboot(ctx, a.ByAgent, asker)
+	case life.AskReason:
+		l.askReason(ctx, a)
+	case life.StartTimer:
+		l.timers[a.Timer].Reset(a.After)
+	case life.StopTimer:
+		l.timers[a.Timer].Stop()
+	case life.AnswerSwitchover:
+		l.moving.permit <- refusal(life.Answer(a))
+	case life.TakeBack:
+		l.takeBack(ctx, a)
+	case life.RefuseRun:
+		asker.Answer(control.RunReply{Refused: control.Cut(a.Why, control.MaxJobError)}, nil)
+	default:
+		l.doPlain(ctx, a, asker)
+	}
+}
+
+// doPlain carries out one of the actions that need nothing but their name.
+func (l *launcher) doPlain(ctx context.Context, a life.Action, asker *link.Command) {
+	switch a {
+	case life.Report:
+		l.link.Report(l.report())
 	case life.Prepare:
 		l.prepare(ctx)
 	case life.Abort:
@@ -41,39 +68,20 @@ func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 		}
 	case life.TellQuit:
 		l.ask(ctx, life.QuitTime, l.qmp.Quit, l.warn("quit QEMU"))
-	case life.Kill:
-		l.Log.Warn("kill QEMU", "reason", a.Why)
-		l.qemu.Kill()
-	case life.Operate:
-		l.operate(ctx, a.Operation, asker)
-	case life.Reboot:
-		l.reboot(ctx, a.ByAgent, asker)
 	case life.ForgetReboot:
 		l.ask(ctx, operateTimeout, l.shutdownAction(qmp.ShutdownPoweroff), l.warn("end the wait for the guest's reboot"))
 	case life.Restart:
 		l.restart(ctx)
 	case life.Continue:
 		l.goOn(ctx)
-	case life.AskReason:
-		l.askReason(ctx, a)
 	case life.Probe:
 		l.probe(ctx)
 	case life.Send:
 		l.send(ctx, asker)
 	case life.StopSending:
 		l.moving.cancel()
-	case life.AnswerSwitchover:
-		l.moving.permit <- refusal(life.Answer(a))
-	case life.TakeBack:
-		l.takeBack(ctx, a)
-	case life.RefuseRun:
-		asker.Answer(control.RunReply{Refused: control.Cut(a.Why, control.MaxJobError)}, nil)
 	case life.Run:
 		l.runReceived(ctx, asker)
-	case life.StartTimer:
-		l.timers[a.Timer].Reset(a.After)
-	case life.StopTimer:
-		l.timers[a.Timer].Stop()
 	case life.Keep:
 		t := l.life.Termination()
 		l.Log.Info("the VM has failed; the launcher is kept until it is asked to end", "reason", t.Reason, "message", t.Message)

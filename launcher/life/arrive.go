@@ -2,6 +2,7 @@ package life
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
@@ -26,17 +27,42 @@ const (
 	Let
 )
 
+// A guest that is received, as QEMU tells of it.
+type (
+	// AllButMemory: QEMU has received all of a guest but its memory.
+	AllButMemory struct{}
+	// ReceptionEnded: QEMU has received all of a guest, or Err says why not.
+	ReceptionEnded struct{ Err error }
+)
+
+// The word to let a received guest run.
+type (
+	// RunAsked: virt-handler wants the guest to run that was received, unless a user had paused it. It is answered.
+	RunAsked struct {
+		Paused bool
+		At     time.Time
+	}
+	// RunAnswered: QEMU lets a received guest run.
+	RunAnswered struct{}
+	// RunFailed: QEMU did not let a received guest run. Unheard: virt-handler does not wait for the answer any
+	// more.
+	RunFailed struct {
+		Err     error
+		Unheard bool
+	}
+)
+
 // mayHaveRun says whether the guest has run here, as far as anybody can know.
 func (s State) mayHaveRun() bool { return !s.Ran.IsZero() || s.Letting != NotLet }
 
-// allButMemory: QEMU has the guest's CPUs and devices. It can let the guest run, and no other QEMU can any more.
-func (s *step) allButMemory() {
+// hear notes that QEMU has the guest's CPUs and devices. QEMU can let the guest run, and no other QEMU can any more.
+func (AllButMemory) hear(s *step) {
 	if s.in(Receiving) {
 		s.Phase, s.Came, s.Memory = Received, true, Coming
 	}
 }
 
-func (s *step) receptionEnded(e ReceptionEnded) {
+func (e ReceptionEnded) hear(s *step) {
 	switch {
 	case s.Memory == Coming && e.Err == nil:
 		s.Memory = Here
@@ -50,9 +76,9 @@ func (s *step) receptionEnded(e ReceptionEnded) {
 	}
 }
 
-// runAsked lets a received guest run. The guest ran before elsewhere, so that it counts as one that
+// hear lets a received guest run. The guest ran before elsewhere, so that it counts as one that
 // has run, paused or not. QEMU is told once, until it has answered: of two words, a refusal of the second says nothing of the first.
-func (s *step) runAsked(e RunAsked) {
+func (e RunAsked) hear(s *step) {
 	switch {
 	case s.Order.Incoming && s.in(Running, Paused, ShuttingDown), s.in(Received) && s.Letting == Let:
 		s.answer("")
@@ -70,20 +96,20 @@ func (s *step) runAsked(e RunAsked) {
 		s.answer("")
 	default:
 		s.Letting = BeingLet
-		s.act(Run{})
+		s.act(Run)
 	}
 }
 
-// runAnswered: QEMU lets the guest run.
-func (s *step) runAnswered() {
+func (RunAnswered) hear(s *step) {
 	if s.Letting == BeingLet {
 		s.Letting = Let
 	}
 }
 
-// runFailed: QEMU did not let the guest run. Nothing of the guest is lost: its source can take it back once all of the memory has
-// come. Until then the guest may be asked to run again. So it may if nobody hears of the refusal: the source then takes nothing back.
-func (s *step) runFailed(e RunFailed) {
+// hear notes that QEMU has refused. Nothing of the guest is lost: its source can take it back once all of the memory
+// has come. Until then the guest may be asked to run again. So it may if nobody hears of the refusal: the source then
+// takes nothing back.
+func (e RunFailed) hear(s *step) {
 	if s.Letting != BeingLet {
 		return
 	}

@@ -6,9 +6,46 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// resumed: the guest's CPUs run. QEMU sends RESUME before it answers cont. A STOP or an exit
+// What QEMU tells of the guest by itself. Any of these may come in any state.
+type (
+	// Resumed is RESUME: the guest's CPUs run.
+	Resumed struct{ At time.Time }
+	// Stopped is STOP: the guest's CPUs are stopped.
+	Stopped struct{}
+	// PoweredDown is SHUTDOWN.
+	PoweredDown struct {
+		Guest  bool // the guest asked for it
+		Reason string
+	}
+	// Panic is GUEST_PANICKED. Kept: QEMU stops the guest and lives on, because it was told to keep a guest that
+	// powers off.
+	Panic struct{ Kept bool }
+	// IOFailed is a BLOCK_IO_ERROR for which QEMU stops the guest. QEMU sends it before it
+	// stops the guest (blk_error_action in block/block-backend.c).
+	IOFailed struct{ Error IOError }
+)
+
+// What QEMU answers about a guest whose CPUs it has stopped.
+type (
+	// ReasonTold answers AskReason.
+	ReasonTold struct {
+		Pause   int
+		Status  string
+		Running bool
+	}
+	// ContinueFailed: QEMU did not let a guest run that an I/O error stopped.
+	ContinueFailed struct{}
+)
+
+// IOError is an I/O error as QEMU describes it.
+type IOError struct {
+	Disk, Operation, Text string
+	NoSpace               bool
+}
+
+// hear notes that the guest has run. QEMU sends RESUME before it answers cont. A STOP or an exit
 // right after RESUME is that of a guest that ran.
-func (s *step) resumed(now time.Time) {
+func (e Resumed) hear(s *step) {
 	if !s.listens() || s.in(Killing) {
 		return
 	}
@@ -20,7 +57,7 @@ func (s *step) resumed(now time.Time) {
 		s.Power, s.LastShutdown, s.Panicked = On, "", false
 	}
 	if s.Ran.IsZero() {
-		s.Ran = now
+		s.Ran = e.At
 	}
 	switch {
 	case s.in(Starting, Received):
@@ -50,7 +87,7 @@ func (s *step) goesOn() {
 	}
 }
 
-func (s *step) stopped() {
+func (Stopped) hear(s *step) {
 	switch {
 	case !s.driven(), !s.listens():
 	case s.Power == Restarting:
@@ -84,8 +121,8 @@ func (s *step) pause() {
 	s.act(AskReason{s.Pauses})
 }
 
-// reasonTold ignores an answer that is late: the guest runs again, or was paused again.
-func (s *step) reasonTold(e ReasonTold) {
+// hear ignores an answer that is late: the guest runs again, or was paused again.
+func (e ReasonTold) hear(s *step) {
 	switch {
 	case !s.driven() || e.Running || e.Pause != s.Pauses:
 	case s.in(Running) && s.Leaving == Staying: // QEMU did not let the guest of a failed migration run on
@@ -96,6 +133,29 @@ func (s *step) reasonTold(e ReasonTold) {
 	}
 }
 
+func (e IOFailed) hear(s *step) {
+	if s.listens() {
+		s.Failed = e.Error
+	}
+}
+
+func (ContinueFailed) hear(s *step) {
+	if s.Storage.Trial == Continued {
+		s.schedule()
+	}
+}
+
+// retry lets the guest run whose wait is over.
+func (s *step) retry() {
+	if s.Leaving != Staying { // only QEMU's migration may let the guest run
+		s.schedule()
+		return
+	}
+	// Also for a guest that is shutting down: with its disk back it can.
+	s.Storage.Trial, s.Failed = Continued, IOError{}
+	s.act(Continue)
+}
+
 // schedule lets the guest run again later. It is for a guest that only an I/O error stopped.
 func (s *step) schedule() {
 	wait := min(max(2*s.Storage.Wait, FirstRetry), LastRetry)
@@ -103,8 +163,8 @@ func (s *step) schedule() {
 	s.timer(RetryTimer, wait)
 }
 
-// panicked: QEMU ends by itself after a panic, but in the time in which it keeps a guest that powers off to reboot.
-func (s *step) panicked(e Panic) {
+// hear ends a QEMU that keeps a guest that powers off to reboot. Any other QEMU ends by itself after a panic.
+func (e Panic) hear(s *step) {
 	if !s.listens() {
 		return
 	}
@@ -114,9 +174,9 @@ func (s *step) panicked(e Panic) {
 	}
 }
 
-// poweredDown: once the guest is off, further SHUTDOWN events are about QEMU's end, and say
+// hear notes that the guest is off. Once it is, further SHUTDOWN events are about QEMU's end, and say
 // nothing of the guest.
-func (s *step) poweredDown(e PoweredDown) {
+func (e PoweredDown) hear(s *step) {
 	if !s.listens() || s.Power.off() {
 		return
 	}
@@ -125,7 +185,7 @@ func (s *step) poweredDown(e PoweredDown) {
 	case !e.Guest:
 	case s.Power == RebootAwaited && s.driven():
 		s.Power = Restarting
-		s.act(Restart{})
+		s.act(Restart)
 	default:
 		s.Power = Off
 	}

@@ -24,17 +24,45 @@ func (l Leaving) decided() bool { return l >= Switching }
 // trails says whether the guest cannot run here again: QEMU has given its CPUs away, and not all of its memory.
 func (l Leaving) trails() bool { return l == Trailing || l == Torn }
 
-func (s *step) migrateAsked(e MigrateAsked) {
-	if why := s.mustStay(e); why != "" {
+// Requests of virt-handler for a guest that leaves, all of them answered.
+type (
+	// MigrateAsked: the guest is to leave. Busy: QEMU was asked for something for the guest, and
+	// has not answered.
+	MigrateAsked struct{ Busy bool }
+	// TakeBackAsked: the guest is to run here again.
+	TakeBackAsked struct{}
+	// ReleaseAsked: the guest runs elsewhere.
+	ReleaseAsked struct{}
+)
+
+// How the migration goes that Send has begun.
+type (
+	// SwitchoverAsked: QEMU has stopped the guest in order to send the rest. The action
+	// AnswerSwitchover answers.
+	SwitchoverAsked struct{}
+	// PostCopyBegun: QEMU was told to send the guest before its memory.
+	PostCopyBegun struct{}
+	// MemoryTrails: QEMU has sent the guest without its memory, and sends that now.
+	MemoryTrails struct{}
+	// MigrationEnded: QEMU has sent all of the guest, or Err says why not. With an error, the
+	// guest runs here if it ran before. NoReturn: it cannot.
+	MigrationEnded struct {
+		Err      error
+		NoReturn bool
+	}
+)
+
+func (e MigrateAsked) hear(s *step) {
+	if why := s.mustStay(e.Busy); why != "" {
 		s.answer("cannot migrate: %s", why)
 		return
 	}
 	s.Leaving, s.PostCopy = Copying, false
-	s.act(Send{})
+	s.act(Send)
 }
 
 // mustStay says why a guest cannot leave now; empty if it can.
-func (s *step) mustStay(e MigrateAsked) string {
+func (s *step) mustStay(busy bool) string {
 	switch {
 	case !s.in(Running, Paused) || s.Ran.IsZero():
 		return "the VM is " + string(s.Shown())
@@ -50,7 +78,7 @@ func (s *step) mustStay(e MigrateAsked) string {
 		return "a disk of the guest fails"
 	case s.TPM != TPM{}:
 		return "the guest's TPM has failed, so that there is no state of it that could move: " + cmp.Or(s.TPM.Lost, s.TPM.Ending)
-	case e.Busy:
+	case busy:
 		return "QEMU is still changing something for the guest"
 	}
 	return ""
@@ -66,12 +94,12 @@ func (s *step) halted() {
 // stopSending cancels a migration that the guest must not go through with.
 func (s *step) stopSending() {
 	if s.Leaving == Copying || s.Leaving == Halted {
-		s.act(StopSending{})
+		s.act(StopSending)
 	}
 }
 
-// switchoverAsked permits the switchover to a guest with which all is well. It may be paused.
-func (s *step) switchoverAsked() {
+// hear permits the switchover to a guest with which all is well. It may be paused.
+func (SwitchoverAsked) hear(s *step) {
 	why := ""
 	switch {
 	case s.Leaving != Copying && s.Leaving != Halted:
@@ -88,21 +116,20 @@ func (s *step) switchoverAsked() {
 	s.act(AnswerSwitchover{why})
 }
 
-// postCopyBegun: from the switchover on the memory follows the guest.
-func (s *step) postCopyBegun() {
+// hear notes that from the switchover on the memory follows the guest.
+func (PostCopyBegun) hear(s *step) {
 	if s.Leaving == Copying || s.Leaving == Halted {
 		s.PostCopy = true
 	}
 }
 
-// memoryTrails: QEMU sends the memory after the guest.
-func (s *step) memoryTrails() {
+func (MemoryTrails) hear(s *step) {
 	if s.Leaving == Switching {
 		s.Leaving = Trailing
 	}
 }
 
-func (s *step) migrationEnded(e MigrationEnded) {
+func (e MigrationEnded) hear(s *step) {
 	if s.endsLater() && (e.Err == nil || e.NoReturn || s.Leaving.trails()) {
 		s.quit(Cause{Kind: Moved})
 	}
@@ -143,9 +170,9 @@ func (s *step) lose(why string) {
 	s.kill(Cause{Scattered, why}, "the guest can run neither here nor elsewhere")
 }
 
-// takeBackAsked: the guest is not to run elsewhere. Where the migration has failed already, there
+// hear has a guest run here that is not to run elsewhere. Where the migration has failed already, there
 // is nothing to do.
-func (s *step) takeBackAsked() {
+func (TakeBackAsked) hear(s *step) {
 	switch {
 	case s.Leaving.trails() && s.driven():
 		s.answer("")
@@ -166,7 +193,7 @@ func (s *step) takeBackAsked() {
 	}
 }
 
-func (s *step) releaseAsked() {
+func (ReleaseAsked) hear(s *step) {
 	switch {
 	case s.Follows():
 		s.answer("cannot release the guest: its memory is still being sent")

@@ -110,7 +110,7 @@ func TestHowWholeLivesEnd(t *testing.T) {
 			if got := strings.Join(did, " "); got != tt.did {
 				t.Errorf("did %q, want %q", got, tt.did)
 			}
-			if n := len(slices.DeleteFunc(actions, func(a Action) bool { return a != End{} })); n != 1 {
+			if n := len(slices.DeleteFunc(actions, func(a Action) bool { return a != End })); n != 1 {
 				t.Errorf("ended %d times", n)
 			}
 		})
@@ -176,11 +176,11 @@ func TestKeptLauncherOutlivesAFailure(t *testing.T) {
 	keep := StartAsked{Order{Keep: true, Grace: 30}}
 	for name, end := range map[string]Event{"signal": sigterm, "cancel": Canceled{}} {
 		s, actions := live(t, []Event{keep, Prepared{}, Handshaken{at(1)}, killed})
-		if want := "QEMUExited: QEMU was killed by signal 9 (killed)"; s.Phase != Kept || s.Report().Failure != want || s.Shown() != control.StateExited || slices.Contains(actions, Action(End{})) {
+		if want := "QEMUExited: QEMU was killed by signal 9 (killed)"; s.Phase != Kept || s.Report().Failure != want || s.Shown() != control.StateExited || slices.Contains(actions, Action(End)) {
 			t.Errorf("kept: %+v, %v", s.Report(), actions)
 		}
 		before := s.Termination()
-		if s, actions = Step(s, end); s.Phase != Ended || !slices.Equal(actions, []Action{End{}}) || s.Termination() != before {
+		if s, actions = Step(s, end); s.Phase != Ended || !slices.Equal(actions, []Action{End}) || s.Termination() != before {
 			t.Errorf("%s: %+v, %v", name, s, actions)
 		}
 	}
@@ -268,7 +268,7 @@ func TestGraceFromPowerButton(t *testing.T) {
 		{GraceShortened{20, at(105)}, []Action{StartTimer{GraceTimer, 15 * time.Second}}},
 		{GraceShortened{30, at(105)}, nil},
 		{GraceShortened{-1, at(105)}, nil},
-		{GraceShortened{5, at(105)}, []Action{StopTimer{ButtonTimer}, StopTimer{GraceTimer}, TellQuit{}, StartTimer{KillTimer, QuitTime}}},
+		{GraceShortened{5, at(105)}, []Action{StopTimer{ButtonTimer}, StopTimer{GraceTimer}, TellQuit, StartTimer{KillTimer, QuitTime}}},
 	} {
 		if _, actions := Step(s, tt.shortened); !slices.Equal(actions, tt.want) {
 			t.Errorf("%+v: %v, want %v", tt.shortened, actions, tt.want)
@@ -289,24 +289,24 @@ func TestGraceFromPowerButton(t *testing.T) {
 func TestSilentQEMUIsAskedOnce(t *testing.T) {
 	s := reach([]Event{start, Prepared{}, Handshaken{at(1)}})
 	s, actions := Step(s, Probed{})
-	if !slices.Equal(actions, []Action{Probe{}, StartTimer{PatienceTimer, PatienceTime}}) {
+	if !slices.Equal(actions, []Action{Probe, StartTimer{PatienceTimer, PatienceTime}}) {
 		t.Errorf("asked: %v", actions)
 	}
 	if _, again := Step(s, Probed{}); len(again) > 0 {
 		t.Errorf("asked again: %v", again)
 	}
 	s, actions = Step(s, Expired{PatienceTimer})
-	if !s.Report().QEMUSilent || !slices.Equal(actions, []Action{Report{}}) {
+	if !s.Report().QEMUSilent || !slices.Equal(actions, []Action{Report}) {
 		t.Errorf("silent: %+v, %v", s, actions)
 	}
 	if _, again := Step(s, Probed{}); len(again) > 0 {
 		t.Errorf("asked while silent: %v", again)
 	}
-	if _, actions := Step(s, sigterm); slices.Contains(actions, Action(Press{})) {
+	if _, actions := Step(s, sigterm); slices.Contains(actions, Action(Press)) {
 		t.Error("the power button was pressed in vain")
 	}
 	s, actions = Step(s, ProbeAnswered{})
-	if s.Report().QEMUSilent || !slices.Equal(actions, []Action{Report{}}) {
+	if s.Report().QEMUSilent || !slices.Equal(actions, []Action{Report}) {
 		t.Errorf("answered: %+v, %v", s, actions)
 	}
 }
@@ -343,7 +343,7 @@ func TestReceivedGuestMayHaveRun(t *testing.T) {
 		}
 	}
 	s := reach(slices.Concat(received, []Event{told}))
-	if _, did := Step(s, told); slices.Contains(did, Action(Run{})) {
+	if _, did := Step(s, told); slices.Contains(did, Action(Run)) {
 		t.Error("QEMU is told twice before it has answered")
 	}
 }

@@ -1,8 +1,36 @@
 package life
 
-// operationAsked carries out or refuses what virt-handler asks of the guest: pause, unpause,
+// Operation is what a user may ask for on a running guest.
+type Operation string
+
+// Operations, in the words of the control protocol.
+const (
+	Pause      Operation = "pause"
+	Unpause    Operation = "unpause"
+	Reset      Operation = "reset"
+	SoftReboot Operation = "soft-reboot"
+)
+
+// Agent is what is known of the guest's agent.
+type Agent struct{ Connected, Frozen bool }
+
+// Operations and how they go. If QEMU's end is why an operation failed, only OperationFailed says so: that end is an
+// event of its own.
+type (
+	// OperationAsked: a user asks for an operation on the guest, and is answered.
+	OperationAsked struct {
+		Operation Operation
+		Agent     Agent
+	}
+	// OperationFailed: QEMU or the guest's agent did not carry out the operation.
+	OperationFailed struct{ Operation Operation }
+	// RestartFailed: QEMU did not start a guest again that had powered off.
+	RestartFailed struct{ Err error }
+)
+
+// hear carries out or refuses what virt-handler asks of the guest: pause, unpause,
 // soft reboot or reset.
-func (s *step) operationAsked(e OperationAsked) {
+func (e OperationAsked) hear(s *step) {
 	if why := s.refusal(e); why != "" {
 		s.answer("cannot %s: %s", e.Operation, why)
 		return
@@ -61,7 +89,7 @@ func (s *step) softReboot(byAgent bool) {
 	s.act(Reboot{byAgent})
 }
 
-func (s *step) operationFailed(e OperationFailed) {
+func (e OperationFailed) hear(s *step) {
 	switch {
 	case e.Operation == SoftReboot && s.driven():
 		s.forgetReboot()
@@ -70,13 +98,21 @@ func (s *step) operationFailed(e OperationFailed) {
 	}
 }
 
-// restartFailed: the guest is off, so ending QEMU loses nothing.
-func (s *step) restartFailed(e RestartFailed) {
+// hear ends QEMU, which loses nothing: the guest is off.
+func (e RestartFailed) hear(s *step) {
 	cause := Cause{NotAgain, e.Err.Error()}
 	switch {
 	case s.Serves():
 		s.quit(cause)
 	case s.in(Quitting):
 		s.Cause = cause
+	}
+}
+
+// forgetReboot makes the guest's next power-off a power-off again, and no reboot.
+func (s *step) forgetReboot() {
+	if s.Power == RebootAwaited {
+		s.Power = On
+		s.act(ForgetReboot)
 	}
 }

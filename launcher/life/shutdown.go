@@ -1,12 +1,24 @@
 package life
 
-import (
-	"time"
+import "time"
+
+// Requests to end the VM. None of them is answered.
+type (
+	// ShutdownAsked is a signal, or virt-handler's command.
+	ShutdownAsked struct{ At time.Time }
+	// GraceShortened gives the guest less time to shut down. The time counts from the power
+	// button, also if the button was pressed already.
+	GraceShortened struct {
+		Seconds int64
+		At      time.Time
+	}
+	// Canceled: the launcher is being ended.
+	Canceled struct{}
 )
 
-// shutdownAsked begins the one way to stop: power button, then at the end of the
+// hear begins the one way to stop: power button, then at the end of the
 // grace period quit, then SIGKILL. Further requests change nothing.
-func (s *step) shutdownAsked(e ShutdownAsked) {
+func (e ShutdownAsked) hear(s *step) {
 	if s.in(Kept) {
 		s.end()
 		return
@@ -20,14 +32,14 @@ func (s *step) shutdownAsked(e ShutdownAsked) {
 		s.finish(Cause{NotStarted, "asked to end before virt-handler started the VM"})
 	case Preparing:
 		s.Phase = Aborting
-		s.act(Abort{})
+		s.act(Abort)
 		s.timer(KillTimer, QuitTime) // a file system may hang
 	case Starting, Receiving, Received:
 		if s.Memory == Coming {
 			s.lose("asked to end before the guest ran here, and the guest has left its source")
 			return
 		}
-		s.act(Abort{})
+		s.act(Abort)
 		if s.mayHaveRun() {
 			s.kill(Cause{}, "asked to end, and the received guest may run already")
 			return
@@ -62,16 +74,16 @@ func (s *step) beginShutdown(now time.Time) {
 	s.timer(GraceTimer, seconds(s.Order.Grace))
 	s.timer(ButtonTimer, PressInterval)
 	s.press()
-	s.act(AskAgent{})
+	s.act(AskAgent)
 }
 
 func (s *step) press() {
 	if s.Silence != Silent { // a silent QEMU has not read the last press yet
-		s.act(Press{})
+		s.act(Press)
 	}
 }
 
-func (s *step) graceShortened(e GraceShortened) {
+func (e GraceShortened) hear(s *step) {
 	if s.in(Waiting) || s.HasEnded() || e.Seconds < 0 || e.Seconds >= s.Order.Grace {
 		return
 	}
@@ -94,7 +106,7 @@ func (s *step) graceOver() {
 	s.quit(Cause{Kind: Quit})
 }
 
-func (s *step) canceled() {
+func (Canceled) hear(s *step) {
 	const why = "the launcher is being ended"
 	if s.Wish == GoOn {
 		s.Wish = Cancel
@@ -113,7 +125,7 @@ func (s *step) canceled() {
 func (s *step) quit(c Cause) {
 	s.Phase, s.Cause = Quitting, c
 	s.leaveGuest()
-	s.act(TellQuit{})
+	s.act(TellQuit)
 	s.timer(KillTimer, QuitTime)
 }
 

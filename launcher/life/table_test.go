@@ -415,6 +415,8 @@ func list(actions []Action) (out []string) {
 			out = append(out, fmt.Sprintf("start %s timer %v", timerNames[a.Timer], a.After))
 		case StopTimer:
 			out = append(out, fmt.Sprintf("stop %s timer", timerNames[a.Timer]))
+		case plain:
+			out = append(out, string(a))
 		case Answer:
 			out = append(out, strings.TrimSpace("Answer "+a.Refusal))
 		default:
@@ -461,7 +463,7 @@ func declared(t *testing.T) (eventTypes []string, constants map[string][]string)
 	t.Helper()
 	constants = map[string][]string{}
 	files := token.NewFileSet()
-	for _, name := range []string{"event.go", "state.go", "leave.go", "arrive.go"} {
+	for _, name := range sources(t) {
 		file, err := parser.ParseFile(files, name, nil, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -469,7 +471,7 @@ func declared(t *testing.T) (eventTypes []string, constants map[string][]string)
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
-				if d.Recv != nil && d.Name.Name == "event" {
+				if d.Recv != nil && d.Name.Name == "hear" {
 					eventTypes = append(eventTypes, d.Recv.List[0].Type.(*ast.Ident).Name)
 				}
 			case *ast.GenDecl:
@@ -493,16 +495,23 @@ func declared(t *testing.T) (eventTypes []string, constants map[string][]string)
 	return eventTypes, constants
 }
 
+// sources are the names of the files of the package, without those of its tests.
+func sources(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+	if len(names) < 5 {
+		t.Fatalf("only these sources were found: %v", names)
+	}
+	return names
+}
+
 // TestTimeComesWithTheEvents: time comes with the events.
 func TestTimeComesWithTheEvents(t *testing.T) {
-	names, err := filepath.Glob("*.go")
-	if err != nil || len(names) < 5 {
-		t.Fatalf("find the sources: %v, %v", names, err)
-	}
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
+	for _, name := range sources(t) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,9 @@
 package life
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // TPM is what became of the emulator of the machine's TPM. It is empty while the emulator lives, and for a machine without a TPM.
 type TPM struct {
@@ -16,9 +19,25 @@ type TPM struct {
 // QEMU's process does, and the kernel takes longer to free QEMU's memory.
 const TPMTime = 5 * time.Second
 
-// tpmEnded leaves a guest running whose TPM has failed, as it would run on a board whose TPM has failed: its disks are whole, and every
-// command to the TPM fails from now on. Nobody can start the emulator anew, because the guest's measurements are lost.
-func (s *step) tpmEnded(e TPMEnded) {
+// TPMEnded: the emulator of the machine's TPM has ended, after it Said its last line.
+type TPMEnded struct {
+	Exit Exit
+	Said string
+}
+
+// String returns how the emulator has ended, and its last line if it wrote one.
+func (e TPMEnded) String() string {
+	how := fmt.Sprintf("the emulator of the TPM %s", e.Exit)
+	if e.Said != "" {
+		how += ": " + e.Said
+	}
+	return how
+}
+
+// hear leaves a guest running whose TPM has failed, as it would run on a board whose TPM has failed: its disks are
+// whole, and every command to the TPM fails from now on. Nobody can start the emulator anew, because the guest's
+// measurements are lost.
+func (e TPMEnded) hear(s *step) {
 	if !s.driven() || s.TPM != (TPM{}) {
 		return
 	}
@@ -30,8 +49,9 @@ func (s *step) tpmEnded(e TPMEnded) {
 // MayMissTPM reports whether the end of the TPM's emulator may be why a guest did not come, and the cause does not say so.
 func (s State) MayMissTPM() bool { return s.Order.Incoming && !s.Came && s.Cause.Kind != NoTPM }
 
-// tpmLost ends a guest that was to begin without its TPM. A guest that comes from another QEMU does not end here: it may have left its source.
-// virt-handler hears that it cannot run here when it asks (runAsked), and its source, whose TPM is whole, takes it back.
+// tpmLost ends a guest that was to begin without its TPM. A guest that comes from another QEMU does not end here: it
+// may have left its source. virt-handler hears that it cannot run here when it asks (RunAsked), and its source, whose
+// TPM is whole, takes it back.
 func (s *step) tpmLost() {
 	s.TPM.Ending, s.TPM.Lost = "", s.TPM.Ending
 	if s.TPM.Early && !s.Order.Incoming && !s.in(ShuttingDown) {

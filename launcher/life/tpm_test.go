@@ -12,11 +12,11 @@ func TestEndOfTPMIsNewsOnlyBesideQEMU(t *testing.T) {
 	if !slices.Equal(actions, []Action{StartTimer{TPMTimer, TPMTime}}) || s.Report().TPMLost != "" {
 		t.Errorf("ended: %v, %+v", actions, s.Report())
 	}
-	if _, actions := Step(s, QEMUExited{}); !slices.Equal(actions, []Action{StopTimer{TPMTimer}, Report{}, End{}}) {
+	if _, actions := Step(s, QEMUExited{}); !slices.Equal(actions, []Action{StopTimer{TPMTimer}, Report, End}) {
 		t.Errorf("QEMU ended too: %v", actions)
 	}
 	s, actions = Step(s, Expired{TPMTimer})
-	if want := "the emulator of the TPM was killed by signal 9 (killed): oh"; !slices.Equal(actions, []Action{Report{}}) || s.Report().TPMLost != want || s.Phase != Running {
+	if want := "the emulator of the TPM was killed by signal 9 (killed): oh"; !slices.Equal(actions, []Action{Report}) || s.Report().TPMLost != want || s.Phase != Running {
 		t.Errorf("QEMU goes on: %v, %+v", actions, s.Report())
 	}
 	if _, actions := Step(s, MigrateAsked{}); !slices.Equal(actions, []Action{Answer{"cannot migrate: the guest's TPM has failed, so that there is no state of it that could move: the emulator of the TPM was killed by signal 9 (killed): oh"}}) {

@@ -189,7 +189,7 @@ func (w *world) hear(e Event) {
 	}
 	w.check(before, after)
 	for _, a := range actions { // QEMU cannot be started: that is heard at once
-		if (a == Exec{}) && w.random.IntN(10) == 0 {
+		if a == Exec && w.random.IntN(10) == 0 {
 			w.pending = nil
 			w.hear(ExecFailed{errors.New("x")})
 		}
@@ -207,23 +207,58 @@ func (w *world) either(ok, failed Event) {
 
 func (w *world) do(a Action) {
 	if w.ends > 0 {
-		w.Errorf("%T after the end", a)
+		w.Errorf("%v after the end", a)
 	}
-	switch a := a.(type) {
+	switch a {
 	case Prepare:
 		w.prepares = true
 		w.either(Prepared{}, Prepared{errors.New("x")})
 	case Exec:
 		w.qemu, w.monitor = true, true
 		w.either(Handshaken{w.now}, HandshakeFailed{errors.New("x")})
-	case Operate:
-		w.staysAway(a)
-		w.either(nil, OperationFailed(a))
 	case Send:
 		if w.coin() {
 			w.pending = append(w.pending, PostCopyBegun{})
 		}
 		w.either(SwitchoverAsked{}, MigrationEnded{Err: errors.New("x")})
+	case Run:
+		if w.told {
+			w.Error("QEMU is told twice to let a guest run")
+		}
+		w.told = true
+		w.either(RunAnswered{}, RunFailed{errors.New("x"), w.coin()})
+	case Restart:
+		w.staysAway(a)
+		w.either(nil, RestartFailed{errors.New("x")})
+	case Continue:
+		w.staysAway(a)
+		w.either(nil, ContinueFailed{})
+	case Probe:
+		w.either(ProbeAnswered{}, nil)
+	case Press:
+		if w.state.Phase != ShuttingDown {
+			w.Errorf("the power button was pressed in %s", describe(w.state))
+		}
+	case TellQuit:
+		w.quits++
+	case Keep, End:
+		if w.qemu {
+			w.Errorf("%v while QEMU lives", a)
+		}
+		if a == End {
+			w.ends++
+		}
+	default:
+		w.doMore(a)
+	}
+}
+
+// doMore does what needs more than its name.
+func (w *world) doMore(a Action) {
+	switch a := a.(type) {
+	case Operate:
+		w.staysAway(a)
+		w.either(nil, OperationFailed(a))
 	case AnswerSwitchover:
 		w.away = a.Refusal == ""
 		switch {
@@ -237,30 +272,10 @@ func (w *world) do(a Action) {
 		}
 	case TakeBack:
 		w.staysAway(a)
-	case Run:
-		if w.told {
-			w.Error("QEMU is told twice to let a guest run")
-		}
-		w.told = true
-		w.either(RunAnswered{}, RunFailed{errors.New("x"), w.coin()})
 	case Reboot:
 		w.either(nil, OperationFailed{SoftReboot})
-	case Restart:
-		w.staysAway(a)
-		w.either(nil, RestartFailed{errors.New("x")})
-	case Continue:
-		w.staysAway(a)
-		w.either(nil, ContinueFailed{})
 	case AskReason:
 		w.either(ReasonTold{a.Pause, "watchdog", w.coin()}, nil)
-	case Probe:
-		w.either(ProbeAnswered{}, nil)
-	case Press:
-		if w.state.Phase != ShuttingDown {
-			w.Errorf("the power button was pressed in %s", describe(w.state))
-		}
-	case TellQuit:
-		w.quits++
 	case Kill:
 		if w.kills++; !w.qemu {
 			w.Error("there is nothing to kill")
@@ -276,13 +291,6 @@ func (w *world) do(a Action) {
 			w.Errorf("the %s timer was stopped and did not run", timerNames[a.Timer])
 		}
 		w.timers[a.Timer] = time.Time{}
-	case Keep, End:
-		if w.qemu {
-			w.Errorf("%T while QEMU lives", a)
-		}
-		if _, end := a.(End); end {
-			w.ends++
-		}
 	}
 }
 
