@@ -31,9 +31,9 @@ func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 	case life.AskReason:
 		l.askReason(ctx, a)
 	case life.StartTimer:
-		l.timers[a.Timer].Reset(a.After)
+		l.timers.start(a.Timer, a.After)
 	case life.StopTimer:
-		l.timers[a.Timer].Stop()
+		l.timers.stop(a.Timer)
 	case life.AnswerSwitchover:
 		l.moving.permit <- refusal(life.Answer(a))
 	case life.TakeBack:

@@ -103,7 +103,7 @@ const (
 type launcher struct {
 	Config
 	life   life.State
-	timers [life.Timers]*time.Timer
+	timers timers
 
 	link   *link.Link
 	serial *serial.Port
@@ -150,10 +150,7 @@ func Run(ctx context.Context, config Config) control.Termination {
 	config.defaults()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := &launcher{Config: config, results: make(chan func()), canceled: ctx.Done(), busy: busy{}}
-	for t := range l.timers {
-		l.timers[t] = stoppedTimer()
-	}
+	l := &launcher{Config: config, results: make(chan func()), canceled: ctx.Done(), busy: busy{}, timers: newTimers()}
 	defer l.close()
 	var err error
 	if l.probes, err = agent.ListenForProbes(config.AgentSocket, config.Log); err != nil {
@@ -195,12 +192,6 @@ func (l *launcher) askVersion(ctx context.Context) (version string, err error) {
 	}
 }
 
-func stoppedTimer() *time.Timer {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}
-
 // step waits for one event and carries out what follows from it.
 func (l *launcher) step(ctx context.Context) {
 	select {
@@ -227,22 +218,8 @@ func (l *launcher) step(ctx context.Context) {
 		l.drainEvents(ctx)
 		l.exited, l.events = nil, nil
 		l.hear(ctx, life.QEMUExited{Exit: e}, nil)
-	case <-l.timers[life.ButtonTimer].C:
-		l.hear(ctx, life.Expired{Timer: life.ButtonTimer}, nil)
-	case <-l.timers[life.GraceTimer].C:
-		l.hear(ctx, life.Expired{Timer: life.GraceTimer}, nil)
-	case <-l.timers[life.KillTimer].C:
-		l.hear(ctx, life.Expired{Timer: life.KillTimer}, nil)
-	case <-l.timers[life.RetryTimer].C:
-		l.hear(ctx, life.Expired{Timer: life.RetryTimer}, nil)
-	case <-l.timers[life.SettleTimer].C:
-		l.hear(ctx, life.Expired{Timer: life.SettleTimer}, nil)
-	case <-l.timers[life.PatienceTimer].C:
-		l.hear(ctx, life.Expired{Timer: life.PatienceTimer}, nil)
-	case <-l.timers[life.RebootTimer].C:
-		l.hear(ctx, life.Expired{Timer: life.RebootTimer}, nil)
-	case <-l.timers[life.TPMTimer].C:
-		l.hear(ctx, life.Expired{Timer: life.TPMTimer}, nil)
+	case <-l.timers.fired():
+		l.hear(ctx, life.Expired{Timer: l.timers.take()}, nil)
 	}
 }
 
@@ -324,6 +301,7 @@ func (l *launcher) close() {
 	if l.abort != nil {
 		l.abort()
 	}
+	l.timers.close()
 	for _, s := range l.leases {
 		s.Close()
 	}
