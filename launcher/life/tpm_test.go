@@ -81,3 +81,16 @@ func TestGuestDoesNotBeginWithAFailedTPM(t *testing.T) {
 		}
 	}
 }
+
+// TestTPMFailsBeforeTheGuestRuns: whether a TPM's end is early decides whether its guest may run. A guest that has run
+// before, or may have, has used its TPM.
+func TestTPMFailsBeforeTheGuestRuns(t *testing.T) {
+	for state, early := range map[string]bool{
+		"starting": true, "receiving": true, "received": true, "received, memory coming": true,
+		"received, being let run": false, "received, let run": false, "paused from the start": false, "running": false, "shutting down": false,
+	} {
+		if _, after, did := stepped(t, state, "TPM ended"); after.TPM.Early != early || !slices.Equal(did, []Action{StartTimer{TPMTimer, TPMTime}}) {
+			t.Errorf("%s: early is %t, and then %v", state, after.TPM.Early, list(did))
+		}
+	}
+}
