@@ -56,8 +56,10 @@ type DomainSpec struct {
 
 // ResourceRequirements of the launcher pod.
 type ResourceRequirements struct {
+	// Requests of the launcher pod.
 	// +optional
 	Requests ResourceList `json:"requests,omitempty"`
+	// Limits of the launcher pod.
 	// +optional
 	Limits ResourceList `json:"limits,omitempty"`
 	// OvercommitGuestOverhead leaves out of the pod's memory request what QEMU needs besides

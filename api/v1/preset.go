@@ -73,13 +73,15 @@ var presetFields = []string{"resources.requests", "resources.limits", "cpu", "me
 
 // domain returns a copy of what the preset sets.
 func (p *VirtualMachineInstancePreset) domain() *DomainSpec {
-	set, said := &DomainSpec{}, p.Spec.Domain.DeepCopy()
-	if said != nil {
-		for _, path := range presetFields {
-			fieldAt(set, path).Set(fieldAt(said, path))
-		}
+	set := &DomainSpec{}
+	if p.Spec.Domain == nil {
+		return set
 	}
-	return set
+	said := *p.Spec.Domain // fieldAt makes objects that are not there
+	for _, path := range presetFields {
+		fieldAt(set, path).Set(fieldAt(&said, path))
+	}
+	return set.DeepCopy()
 }
 
 // validatePresetFields returns an error for each field that a preset has and cannot set, of a domain or of a struct in
@@ -103,12 +105,13 @@ func validatePresetFields(of reflect.Value, path *field.Path) (errs field.ErrorL
 }
 
 // isSaid reports whether a manifest says something by a field. It does by an empty object and by a switch that is off,
-// and not by an empty list or text.
+// and not by an empty
+// list, map or text.
 func isSaid(value reflect.Value) bool {
 	switch value.Kind() {
 	case reflect.Pointer:
 		return !value.IsNil() && (value.Elem().Kind() != reflect.String || !value.Elem().IsZero())
-	case reflect.Slice:
+	case reflect.Slice, reflect.Map:
 		return value.Len() > 0
 	}
 	return !value.IsZero()

@@ -319,6 +319,9 @@ func TestFieldOfADomainIsSetOrRefused(t *testing.T) {
 				continue
 			}
 			says, _ := lookup(crd.Spec.Versions[0], strings.Fields(schema+" description")).(string)
+			if kind.Kind() == reflect.Slice && lookup(crd.Spec.Versions[0], strings.Fields(schema+" maxItems")) == nil && !slices.Contains(presetFields, path) {
+				t.Errorf("%s: the CRD does not bound the list, which decoding makes larger", path)
+			}
 			if !slices.Contains(presetFields, path) {
 				checkRefused(t, path, strings.Join(strings.Fields(says), " "))
 				continue

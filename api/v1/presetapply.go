@@ -200,7 +200,7 @@ func fieldAt(d *DomainSpec, path string) reflect.Value {
 	return value
 }
 
-// clockOffset is the part of a clock that utc and timezone say together: a clock has one of them. An empty utc wins over a time
+// clockOffset returns the part of a clock that utc and timezone say together: a clock has one of them. An empty utc wins over a time
 // zone, because it says that the clock shows UTC; otherwise it is no value.
 func clockOffset(domain *DomainSpec, preset *Clock) []part {
 	if isUnset(preset.UTC) && preset.Timezone == "" {

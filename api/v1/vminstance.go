@@ -61,6 +61,7 @@ func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 func (vm *VirtualMachine) TemplateHash() string {
 	spec := vm.Spec.Template.Spec
 	spec.Domain.Devices.Interfaces = withoutLinkStates(spec.Domain.Devices.Interfaces)
+	spec.Domain.withoutFalse()
 	spec.Place(Placement{})
 	spec.Volumes = slices.Clone(spec.Volumes)
 	for i := range spec.Volumes {
@@ -73,6 +74,15 @@ func (vm *VirtualMachine) TemplateHash() string {
 		said = append(said, vm.Spec.Instancetype, vm.Spec.Preference)
 	}
 	return hashOf(said...)
+}
+
+// withoutFalse leaves out the switches by whose false a user says what holds anyway.
+func (d *DomainSpec) withoutFalse() {
+	for _, off := range []**bool{&d.Devices.DisableHotplug, &d.Resources.OvercommitGuestOverhead} {
+		if *off != nil && !**off {
+			*off = nil
+		}
+	}
 }
 
 // DeschedulerAnnotations returns the annotations of a template that follow into running guests' objects, as in KubeVirt: the descheduler reads them on the

@@ -90,6 +90,10 @@ func TestTemplateHash(t *testing.T) {
 		"run strategy": func(vm *VirtualMachine) { vm.Spec.RunStrategy = ptr.To(RunStrategyHalted) },
 		"labels":       func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels = nil },
 		"1024Mi":       func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Memory = memory(t, "1024Mi") },
+		"what holds anyway": func(vm *VirtualMachine) {
+			vm.Spec.Template.Spec.Domain.Devices.DisableHotplug = ptr.To(false)
+			vm.Spec.Template.Spec.Domain.Resources.OvercommitGuestOverhead = ptr.To(false)
+		},
 		"placement": func(vm *VirtualMachine) {
 			vm.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
 			vm.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}

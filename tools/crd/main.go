@@ -1,5 +1,6 @@
 // Command crd removes from the CustomResourceDefinitions in a folder what the API server need not
-// keep in memory: documentation that stands elsewhere, presets' CEL rules, and what is below fields that no preset sets:
+// keep in memory: documentation that stands elsewhere, presets' CEL rules, and what is below fields
+// that no preset sets:
 //
 //	crd config/crd
 //
@@ -12,9 +13,9 @@
 // costs the API server 1.7 MiB. The template's spec says where the documentation is.
 //
 // The rules of presets cost the API server 3.5 MiB. virt-api checks presets by the same rules in
-// Go (v1.ValidatePreset), and the rules of a VMI hold for what a preset has written into it. virt-api refuses by its
-// path what no preset sets. Such a field stays in the schema, with anything in it: the API server would otherwise drop it
-// in silence.
+// Go (v1.ValidatePreset), and the rules of a VMI hold for what a preset has written into it. virt-api refuses
+// by its path what no preset sets. Such a field stays in the schema, with its bounds and with anything in it: the API
+// server would otherwise drop it in silence.
 //
 // It adds what controller-gen cannot know: the refusal of a field that is not supported yet says why, as the field's
 // documentation does. One type stands for all such fields, and the rule's message is the type's.
@@ -182,22 +183,39 @@ func refuse(object map[string]any, prefix string, set []string) {
 		case slices.Contains(set, path):
 		case slices.ContainsFunc(set, func(other string) bool { return strings.HasPrefix(other, path+".") }):
 			refuse(field, path+".", set)
+			if part, own := setPart(path+".", set), oneLine(field["description"]); !strings.HasPrefix(own, part) {
+				field["description"] = part + own
+			}
 		case !refusals.MatchString(oneLine(field["description"])): // otherwise nothing is promised already
-			properties[name] = refused(field["type"])
+			properties[name] = refused(field)
 		}
 	}
 }
 
-// refused returns the schema of a field that no preset sets. A type that is nil stands for several.
-func refused(kind any) map[string]any {
+// setPart returns a sentence of what a preset sets of an object.
+func setPart(prefix string, set []string) string {
+	var parts []string
+	for _, path := range set {
+		if part, ok := strings.CutPrefix(path, prefix); ok {
+			parts = append(parts, part)
+		}
+	}
+	return "A preset sets of it: " + strings.Join(parts, ", ") + ". "
+}
+
+// refused returns the schema of a field that no preset sets, of the field's own schema. A type that is nil stands for
+// several.
+func refused(field map[string]any) map[string]any {
 	const anything = "x-kubernetes-preserve-unknown-fields"
 	schema := map[string]any{"description": "Refused: a preset cannot set it; set it in the VirtualMachineInstance."}
-	if kind != nil {
-		schema["type"] = kind
+	for _, bound := range []string{"type", "maxItems", "maxLength"} {
+		if value, ok := field[bound]; ok {
+			schema[bound] = value
+		}
 	}
-	switch kind {
+	switch field["type"] {
 	case "array":
-		schema["items"] = map[string]any{anything: true}
+		schema["items"] = map[string]any{"type": "object", anything: true}
 	case "object", nil:
 		schema[anything] = true
 	}

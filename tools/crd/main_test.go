@@ -114,8 +114,8 @@ func TestWhatNoPresetSetsIsNotPromised(t *testing.T) {
 		"disks: {description: Disks., type: array, maxItems: 2, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {description: Disk., type: object, required: [name], properties: {name: {type: string}}}}, " +
 		"size: {anyOf: [{type: string}], x-kubernetes-int-or-string: true}, gpus: {description: 'GPUs are refused: not supported yet: none.', type: object}}"
 	const no = "description: 'Refused: a preset cannot set it; set it in the VirtualMachineInstance.'"
-	const want = "properties: {cpu: {description: CPU., type: object, properties: {cores: {type: integer}}}, clock: {description: Clock., properties: {utc: {description: UTC.}, zone: {" + no + ", type: string}}}, " +
-		"disks: {" + no + ", type: array, items: {x-kubernetes-preserve-unknown-fields: true}}, " +
+	const want = "properties: {cpu: {description: CPU., type: object, properties: {cores: {type: integer}}}, clock: {description: 'A preset sets of it: utc. Clock.', properties: {utc: {description: UTC.}, zone: {" + no + ", type: string}}}, " +
+		"disks: {" + no + ", type: array, maxItems: 2, items: {type: object, x-kubernetes-preserve-unknown-fields: true}}, " +
 		"size: {" + no + ", x-kubernetes-preserve-unknown-fields: true}, gpus: {description: 'GPUs are refused: not supported yet: none.', type: object}}"
 	const names = "{description: \"Domain sets cpu\n  and clock.utc. Each is set as a whole.\", "
 	after, err := shorten(domainOf(presets, names+before+"}"))
