@@ -1,6 +1,8 @@
 package control
 
 import (
+	_ "embed"
+	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
@@ -13,28 +15,19 @@ import (
 // field, or a new command, which JSON leaves out if it is not set.
 type Commands map[string][]string
 
-// argumentsOf returns the commands of this version, each with a value of its arguments' type; nil for those without arguments.
-func argumentsOf() map[string]any {
-	return map[string]any{
-		CommandInspect: InspectRequest{}, CommandStart: StartRequest{}, CommandQueryState: nil, CommandShutdown: nil, CommandReject: Termination{},
-		CommandPause: nil, CommandUnpause: nil, CommandReset: nil, CommandSoftReboot: nil, CommandGrace: GraceRequest{},
-		CommandSetLink: SetLinkRequest{}, CommandGrowDisk: GrowDiskRequest{}, CommandCancelJob: JobRequest{}, CommandForgetJob: JobRequest{},
-		CommandConsole: nil, CommandVNC: nil, CommandScreenshot: nil, CommandMovePointer: nil, CommandStats: nil,
-		CommandGuestInfo: nil, CommandUsers: nil, CommandFileSystems: nil, CommandFreeze: FreezeRequest{}, CommandUnfreeze: nil,
-		CommandHoldPings: HoldPingsRequest{}, CommandOpenChannel: nil, CommandExportDisk: DiskRequest{}, CommandMirrorDisk: DiskRequest{},
-		CommandReceive: nil, CommandMigrate: MigrateRequest{}, CommandRun: RunRequest{}, CommandTakeBack: nil, CommandRelease: nil,
-		CommandPermitPostCopy: nil, CommandPostCopy: JobRequest{},
-	}
-}
+// commandsText has the commands of this version, as JSON: what the types of their arguments say. A launcher says it as it is. To find it out by itself
+// at each start would cost every guest half a MiB.
+//
+//go:embed commands.json
+var commandsText string
 
-// known are the commands of this version.
+// CommandsText returns the commands of this version, as JSON.
+func CommandsText() json.RawMessage { return json.RawMessage(commandsText) }
+
 var known = sync.OnceValue(func() Commands {
-	out := Commands{}
-	for command, arguments := range argumentsOf() {
-		out[command] = nil
-		if arguments != nil {
-			out[command] = knownFields(reflect.TypeOf(arguments))
-		}
+	var out Commands
+	if err := json.Unmarshal([]byte(commandsText), &out); err != nil {
+		panic("control: read commands.json: " + err.Error()) // a test reads it
 	}
 	return out
 })

@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"maps"
 	"os"
 	"reflect"
@@ -13,6 +14,60 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
+
+// argumentsOf returns the commands of this version, each with a value of its arguments' type; nil for those without arguments.
+func argumentsOf() map[string]any {
+	return map[string]any{
+		CommandInspect: InspectRequest{}, CommandStart: StartRequest{}, CommandQueryState: nil, CommandShutdown: nil, CommandReject: Termination{},
+		CommandPause: nil, CommandUnpause: nil, CommandReset: nil, CommandSoftReboot: nil, CommandGrace: GraceRequest{},
+		CommandSetLink: SetLinkRequest{}, CommandGrowDisk: GrowDiskRequest{}, CommandCancelJob: JobRequest{}, CommandForgetJob: JobRequest{},
+		CommandConsole: nil, CommandVNC: nil, CommandScreenshot: nil, CommandMovePointer: nil, CommandStats: nil,
+		CommandGuestInfo: nil, CommandUsers: nil, CommandFileSystems: nil, CommandFreeze: FreezeRequest{}, CommandUnfreeze: nil,
+		CommandHoldPings: HoldPingsRequest{}, CommandOpenChannel: nil, CommandExportDisk: DiskRequest{}, CommandMirrorDisk: DiskRequest{},
+		CommandReceive: nil, CommandMigrate: MigrateRequest{}, CommandRun: RunRequest{}, CommandTakeBack: nil, CommandRelease: nil,
+		CommandPermitPostCopy: nil, CommandPostCopy: JobRequest{},
+	}
+}
+
+// knownFields returns the paths of all fields that JSON of a type may have, in order.
+func knownFields(t reflect.Type) []string {
+	var out []string
+	var walk func(t reflect.Type, prefix string)
+	walk = func(t reflect.Type, prefix string) {
+		for f := range fieldsOf(elementOf(t)) {
+			out = append(out, prefix+f.name)
+			walk(f.Type, prefix+f.name+".")
+		}
+	}
+	walk(t, "")
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+var update = flag.Bool("update", false, "write commands.json")
+
+// TestCommandsAreWritten: commands.json has what the types of the commands' arguments say.
+func TestCommandsAreWritten(t *testing.T) {
+	said := Commands{}
+	for command, arguments := range argumentsOf() {
+		said[command] = []string{}
+		if arguments != nil {
+			said[command] = knownFields(reflect.TypeOf(arguments))
+		}
+	}
+	text, err := json.Marshal(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(bytes.ReplaceAll(text, []byte(`],"`), []byte("],\n\"")), '\n')
+	if *update {
+		if err := os.WriteFile("commands.json", text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if string(text) != commandsText {
+		t.Errorf("commands.json is not what the types say: go test ./launcher/control -update, and record the contract anew. Now it has:\n%s", text)
+	}
+}
 
 // probe has fields of each kind that JSON knows.
 type probe struct {

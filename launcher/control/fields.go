@@ -5,24 +5,8 @@ import (
 	"encoding/json"
 	"iter"
 	"reflect"
-	"slices"
 	"strings"
 )
-
-// knownFields returns the paths of all fields that JSON of a type may have, in order.
-func knownFields(t reflect.Type) []string {
-	var out []string
-	var walk func(t reflect.Type, prefix string)
-	walk = func(t reflect.Type, prefix string) {
-		for f := range fieldsOf(elementOf(t)) {
-			out = append(out, prefix+f.name)
-			walk(f.Type, prefix+f.name+".")
-		}
-	}
-	walk(t, "")
-	slices.Sort(out)
-	return slices.Compact(out)
-}
 
 // setFields calls below with the path of each field that JSON of a value has. Where below returns false, setFields leaves out the fields below that one.
 func setFields(v reflect.Value, prefix string, below func(path string) bool) {
