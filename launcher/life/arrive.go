@@ -16,8 +16,8 @@ const (
 	Coming        // a received guest's memory follows it
 )
 
-// Letting is how far QEMU is with the word to let a received guest run. From that word on the guest may have run, until QEMU
-// refuses: QEMU's event RESUME may be late, or be lost with QEMU.
+// Letting is how far QEMU is with the word to let a received guest run. From that word on the guest may have run,
+// until QEMU refuses: QEMU's event RESUME may be late, or be lost with QEMU.
 type Letting int
 
 // How far QEMU is.
@@ -52,7 +52,7 @@ type (
 	}
 )
 
-// mayHaveRun says whether the guest has run here, as far as anybody can know.
+// mayHaveRun reports whether the guest has run here, as far as anybody can know.
 func (s State) mayHaveRun() bool { return !s.Ran.IsZero() || s.Letting != NotLet }
 
 // hear notes that QEMU has the guest's CPUs and devices. QEMU can let the guest run, and no other QEMU can any more.
@@ -76,8 +76,8 @@ func (e ReceptionEnded) hear(s *step) {
 	}
 }
 
-// hear lets a received guest run. The guest ran before elsewhere, so that it counts as one that
-// has run, paused or not. QEMU is told once, until it has answered: of two words, a refusal of the second says nothing of the first.
+// hear lets a received guest run. The guest ran before elsewhere, so that it counts as one that has run, paused or
+// not. QEMU is told once, until it has answered: of two words, a refusal of the second says nothing of the first.
 func (e RunAsked) hear(s *step) {
 	switch {
 	case s.Order.Incoming && s.in(Running, Paused, ShuttingDown), s.in(Received) && s.Letting == Let:

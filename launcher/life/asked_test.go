@@ -28,7 +28,8 @@ func TestRefusalsSayWhy(t *testing.T) {
 		{"paused", "soft reboot asked", "cannot soft-reboot: the VM is paused"},
 		{"running", "soft reboot while frozen asked", "cannot soft-reboot: the guest's file systems are frozen"},
 		{"paused", "soft reboot while frozen asked", "cannot soft-reboot: the guest's file systems are frozen"},
-		{"running, no ACPI", "soft reboot asked", "cannot soft-reboot: neither is the guest agent connected nor has the guest ACPI"},
+		{"running, no ACPI", "soft reboot asked",
+			"cannot soft-reboot: neither is the guest agent connected nor has the guest ACPI"},
 
 		{"shutting down", "migrate asked", "cannot migrate: the VM is shutting-down"},
 		{"copying, shutting down", "migrate asked", "cannot migrate: the VM is shutting-down"},
@@ -57,7 +58,8 @@ func TestRefusalsSayWhy(t *testing.T) {
 		{"trailing", "release asked", "cannot release the guest: its memory is still being sent"},
 		{"running", "run asked", "cannot run a received guest: the VM is running"},
 		{"received, being let run", "run asked", "cannot run the received guest yet: QEMU was told, and has not answered"},
-		{"received, being let run", "paused run asked", "cannot run the received guest yet: QEMU was told, and has not answered"},
+		{"received, being let run", "paused run asked",
+			"cannot run the received guest yet: QEMU was told, and has not answered"},
 
 		{"quitting", "switchover asked", "the guest is not being migrated"},
 		{"running", "switchover asked", "the guest is not being migrated"},
@@ -80,9 +82,11 @@ func TestRefusalsSayWhy(t *testing.T) {
 func TestWhatIsSoAlreadyIsAnswered(t *testing.T) {
 	for _, c := range []look{
 		{"paused, on trial", "unpause asked"}, {"paused, settling", "unpause asked"},
-		{"running", "take back asked"}, {"paused", "take back asked"}, {"shutting down", "take back asked"}, {"taking back", "take back asked"},
+		{"running", "take back asked"}, {"paused", "take back asked"}, {"shutting down", "take back asked"},
+		{"taking back", "take back asked"},
 		{"quitting, released", "release asked"},
-		{"received, let run", "run asked"}, {"running, received", "run asked"}, {"paused, memory coming", "run asked"}, {"shutting down, memory coming", "run asked"},
+		{"received, let run", "run asked"}, {"running, received", "run asked"}, {"paused, memory coming", "run asked"},
+		{"shutting down, memory coming", "run asked"},
 	} {
 		before, after, did := stepped(t, c.state, c.events)
 		if after != before || !slices.Equal(did, []Action{Answer{}}) {
@@ -95,9 +99,11 @@ func TestWhatIsSoAlreadyIsAnswered(t *testing.T) {
 // overtaken.
 func TestWhatComesTooLateChangesNothing(t *testing.T) {
 	for _, c := range []look{
-		{"shutting down", "shutdown asked"}, {"killing, canceled", "shutdown asked"}, {"trailing, to end later", "shutdown asked"},
-		{"shutting down", "RESUME"}, {"shutting down, silent", "STOP"}, {"running, monitor lost", "STOP"}, {"running, restarting", "STOP"},
-		{"paused, retry scheduled", "STOP"}, {"left", "STOP"}, {"running, panicked", "RESUME"}, {"running, off", "SHUTDOWN by the host"},
+		{"shutting down", "shutdown asked"}, {"killing, canceled", "shutdown asked"},
+		{"trailing, to end later", "shutdown asked"},
+		{"shutting down", "RESUME"}, {"shutting down, silent", "STOP"},
+		{"running, monitor lost", "STOP"}, {"running, restarting", "STOP"}, {"paused, retry scheduled", "STOP"},
+		{"left", "STOP"}, {"running, panicked", "RESUME"}, {"running, off", "SHUTDOWN by the host"},
 		{"paused", "told that it runs"}, {"paused", "reason of another pause told"},
 		{"killing, paused from the start", "reason told"}, {"shutting down, retry scheduled", "reason told"},
 		{"paused, being unpaused", "reset failed"}, {"received, let run", "run failed"},

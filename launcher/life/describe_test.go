@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// describe is a state without what is zero.
+// describe returns a state in words, without the fields that are zero. It always names the phase.
 func describe(s State) string {
 	d := difference(State{}, s)
 	if s.Phase == Waiting {
@@ -15,18 +15,20 @@ func describe(s State) string {
 }
 
 var (
-	phaseNames   = []string{"Waiting", "Preparing", "Aborting", "Starting", "Receiving", "Received", "Running", "Paused", "ShuttingDown", "Quitting", "Killing", "Kept", "Ended"}
+	phaseNames = []string{"Waiting", "Preparing", "Aborting", "Starting", "Receiving", "Received", "Running", "Paused",
+		"ShuttingDown", "Quitting", "Killing", "Kept", "Ended"}
 	powerNames   = []string{"On", "RebootAwaited", "Restarting", "Off"}
 	trialNames   = []string{"NoTrial", "Scheduled", "Continued", "Settling", "Unpausing"}
 	silenceNames = []string{"Unasked", "Asked", "Silent"}
 	wishNames    = []string{"GoOn", "Shutdown", "Cancel"}
-	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "NoTPM", "Quit", "Crashed", "NotAgain", "Undrivable", "Moved", "Scattered"}
+	causeNames   = []string{"NoCause", "NotStarted", "NotStartable", "NoTPM", "Quit", "Crashed", "NotAgain", "Undrivable",
+		"Moved", "Scattered"}
 	leavingNames = []string{"Staying", "Copying", "Halted", "Switching", "Taking", "Trailing", "Torn", "Left"}
 	memoryNames  = []string{"Here", "Coming"}
 	lettingNames = []string{"NotLet", "BeingLet", "Let"}
 )
 
-// difference is what has changed, field by field.
+// difference returns what has changed from one state to the other, field by field.
 func difference(a, b State) []string {
 	var out []string
 	add := func(changed bool, format string, args ...any) {
@@ -94,7 +96,7 @@ func list(actions []Action) (out []string) {
 	return out
 }
 
-// follows is what follows from an event: what has changed in the state, and what is done.
+// follows returns what follows from an event: what has changed in the state, and what is done.
 func follows(before, after State, did []Action) []string {
 	clause := func(sign string, parts []string) []string {
 		for i := range len(parts) - 1 {

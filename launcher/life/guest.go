@@ -78,7 +78,7 @@ func (e Resumed) hear(s *step) {
 	s.goesOn()
 }
 
-// goesOn: the guest runs, and no longer on trial.
+// goesOn notes that the guest runs, and no longer on trial.
 func (s *step) goesOn() {
 	s.Storage, s.Failed, s.Pause = Storage{}, IOError{}, control.Pause{}
 	if s.in(Paused) {
@@ -113,7 +113,8 @@ func (s *step) pause() {
 	s.Pauses++
 	s.stopSending() // the guest's disks are in doubt
 	if f := s.Failed; f != (IOError{}) {
-		s.Pause = control.Pause{Status: control.PausedIOError, Disk: f.Disk, Operation: f.Operation, Error: f.Text, NoSpace: f.NoSpace}
+		s.Pause = control.Pause{Status: control.PausedIOError, Disk: f.Disk, Operation: f.Operation, Error: f.Text,
+			NoSpace: f.NoSpace}
 		s.schedule()
 		return
 	}

@@ -18,10 +18,10 @@ const (
 	Left              // all was sent
 )
 
-// decided says whether the guest may run elsewhere.
+// decided reports whether the guest may run elsewhere.
 func (l Leaving) decided() bool { return l >= Switching }
 
-// trails says whether the guest cannot run here again: QEMU has given its CPUs away, and not all of its memory.
+// trails reports whether the guest cannot run here again: QEMU has given its CPUs away, and not all of its memory.
 func (l Leaving) trails() bool { return l == Trailing || l == Torn }
 
 // Requests of virt-handler for a guest that leaves, all of them answered.
@@ -61,7 +61,7 @@ func (e MigrateAsked) hear(s *step) {
 	s.act(Send)
 }
 
-// mustStay says why a guest cannot leave now; empty if it can.
+// mustStay returns why a guest cannot leave now, or an empty text if it can.
 func (s *step) mustStay(busy bool) string {
 	switch {
 	case !s.in(Running, Paused) || s.Ran.IsZero():
@@ -77,14 +77,15 @@ func (s *step) mustStay(busy bool) string {
 	case s.Failed != IOError{}, s.Storage.Trial != NoTrial:
 		return "a disk of the guest fails"
 	case s.TPM != TPM{}:
-		return "the guest's TPM has failed, so that there is no state of it that could move: " + cmp.Or(s.TPM.Lost, s.TPM.Ending)
+		return "the guest's TPM has failed, so that there is no state of it that could move: " +
+			cmp.Or(s.TPM.Lost, s.TPM.Ending)
 	case busy:
 		return "QEMU is still changing something for the guest"
 	}
 	return ""
 }
 
-// halted: QEMU sends STOP before it asks for the switchover.
+// halted notes the STOP that QEMU sends before it asks for the switchover.
 func (s *step) halted() {
 	if s.Leaving == Copying {
 		s.Leaving = Halted
@@ -170,8 +171,8 @@ func (s *step) lose(why string) {
 	s.kill(Cause{Scattered, why}, "the guest can run neither here nor elsewhere")
 }
 
-// hear has a guest run here that is not to run elsewhere. Where the migration has failed already, there
-// is nothing to do.
+// hear takes back a guest that is not to run elsewhere. Where the migration has failed already, there is nothing to
+// do. A guest that cannot run here again ends.
 func (TakeBackAsked) hear(s *step) {
 	switch {
 	case s.Leaving.trails() && s.driven():

@@ -48,7 +48,7 @@ func (e OperationAsked) hear(s *step) {
 	}
 }
 
-// refusal says why an operation cannot be carried out now; empty if it can.
+// refusal returns why an operation cannot be carried out now, or an empty text if it can.
 func (s *step) refusal(e OperationAsked) string {
 	soft := e.Operation == SoftReboot
 	switch {
@@ -74,7 +74,7 @@ func (s *step) refusal(e OperationAsked) string {
 	return ""
 }
 
-// softReboot: a guest that reboots by the power button only powers off. So for RebootTime a
+// softReboot makes the guest reboot. A guest that reboots by the power button only powers off. So for RebootTime a
 // power-off counts as the reboot. A guest that ends by a reboot need not be started again.
 func (s *step) softReboot(byAgent bool) {
 	if !byAgent && s.Order.EndsOnReboot {

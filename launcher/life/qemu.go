@@ -35,10 +35,10 @@ func (e Exit) String() string {
 	return fmt.Sprintf("exited with code %d", e.Code)
 }
 
-// hasQEMU says whether QEMU was started and has not ended.
+// hasQEMU reports whether QEMU was started and has not ended.
 func (s *step) hasQEMU() bool { return s.driven() || s.in(Quitting, Killing) }
 
-// listens says whether QEMU can tell anything.
+// listens reports whether QEMU can tell anything.
 func (s *step) listens() bool { return s.hasQEMU() && s.Lost == "" }
 
 func (e MonitorLost) hear(s *step) {

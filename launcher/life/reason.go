@@ -10,8 +10,7 @@ var abortedEarly = Cause{NotStarted, "asked to end before QEMU was started"}
 
 const panicked = "the guest's kernel panicked"
 
-// Termination says how a VM ended, from QEMU's events and its exit. The loop adds QEMU's last
-// words.
+// Termination returns how a VM ended, from QEMU's events and its exit. The loop adds QEMU's last words.
 func (s State) Termination() control.Termination {
 	t := control.Termination{ExitCode: s.Exit.Code}
 	if s.Exit.Signal != 0 {
@@ -32,7 +31,8 @@ func (s State) reason() (control.Reason, string) {
 	case NotStartable, NoTPM:
 		return control.ReasonStartFailed, s.Cause.Text
 	case NotAgain:
-		return control.ReasonQMPLost, "the guest powered off in order to start anew, and QEMU could not be made to: " + s.Cause.Text
+		return control.ReasonQMPLost,
+			"the guest powered off in order to start anew, and QEMU could not be made to: " + s.Cause.Text
 	case Quit:
 		return s.quitReason()
 	case Crashed:
@@ -44,7 +44,8 @@ func (s State) reason() (control.Reason, string) {
 	}
 	switch {
 	case !killedLost && (s.Follows() || s.Leaving == Torn || s.Memory == Coming && s.Exit != Exit{}):
-		return control.ReasonPostCopyFailed, fmt.Sprintf("QEMU %s while the guest's memory followed the guest to another node", s.Exit)
+		return control.ReasonPostCopyFailed,
+			fmt.Sprintf("QEMU %s while the guest's memory followed the guest to another node", s.Exit)
 	case !ran && killedLost:
 		return control.ReasonStartFailed, "QEMU could not be driven, and was killed before the guest ran: " + s.Cause.Text
 	case !ran:
@@ -61,8 +62,8 @@ func (s State) reason() (control.Reason, string) {
 	return control.ReasonQEMUExited, fmt.Sprintf("QEMU %s (shutdown reason %q)", s.Exit, s.LastShutdown)
 }
 
-// quitReason is the reason after QEMU was told to quit. A guest that had powered off before,
-// while QEMU was still ending, did so by itself.
+// quitReason returns the reason of an end after QEMU was told to quit. A guest that had powered off before, while
+// QEMU was still ending, did so by itself.
 func (s State) quitReason() (control.Reason, string) {
 	switch {
 	case s.Power.off() && s.Panicked:
@@ -72,10 +73,12 @@ func (s State) quitReason() (control.Reason, string) {
 	case s.Order.NoACPI:
 		return control.ReasonShutdown, "the guest has no ACPI and so no power button; QEMU was ended"
 	}
-	return control.ReasonGracePeriodOver, fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", s.Order.Grace)
+	return control.ReasonGracePeriodOver,
+		fmt.Sprintf("the guest did not power off within %d seconds; QEMU was ended", s.Order.Grace)
 }
 
-// endedByReset says whether QEMU ended in place of a reset, by the guest or by a user (ShutdownCause in qapi/run-state.json).
+// endedByReset reports whether QEMU ended in place of a reset, by the guest or by a user (ShutdownCause in
+// qapi/run-state.json).
 func (s State) endedByReset() bool {
 	return s.Order.EndsOnReboot && (s.LastShutdown == "guest-reset" || s.LastShutdown == "host-qmp-system-reset")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestRulesHoldInEveryState steps every state with every event, and looks at what holds whatever is decided.
+// TestRulesHoldInEveryState: whatever is decided, the rules hold for every state and every event.
 func TestRulesHoldInEveryState(t *testing.T) {
 	for _, from := range states() {
 		before := reach(from.value)
@@ -34,7 +34,8 @@ func broken(before State, heard Event, after State, did []Action) (all []string)
 	say(after.Phase < before.Phase && !(before.Phase == Paused && after.Phase == Running), "the stage goes back")
 	_, ended := heard.(MigrationEnded)
 	unasked := ended && !before.Leaving.decided() // QEMU asks for the switchover before it has sent everything
-	say(shownOrder[after.Shown()] < shownOrder[before.Shown()] && !unasked, "it is said to be %s after %s", after.Shown(), before.Shown())
+	say(shownOrder[after.Shown()] < shownOrder[before.Shown()] && !unasked,
+		"it is said to be %s after %s", after.Shown(), before.Shown())
 	say(after.HasEnded() && !after.Termination().Reason.Known(), "the end's reason is %q", after.Termination().Reason)
 	for i, a := range did {
 		say(slices.Contains(did[:i], a), "it does %v twice", a)
@@ -43,11 +44,13 @@ func broken(before State, heard Event, after State, did []Action) (all []string)
 		say(!slices.Equal(got, want), "it answers %v, and was asked %v", got, want)
 	}
 	for phase, enter := range entered {
-		say((before.Phase != phase && after.Phase == phase) != slices.ContainsFunc(did, enter), "it does not enter %s with the action of that", phaseNames[phase])
+		say((before.Phase != phase && after.Phase == phase) != slices.ContainsFunc(did, enter),
+			"it does not enter %s with the action of that", phaseNames[phase])
 	}
 	// A launcher that was kept ends without a word: virt-handler knows that its VM has ended.
 	differs := !reflect.DeepEqual(before.Report(), after.Report()) && before.Phase != Kept
-	say(differs != slices.Contains(did, Action(Report)), "what virt-handler sees has changed: %t, and it reports: %t", differs, !differs)
+	say(differs != slices.Contains(did, Action(Report)), "what virt-handler sees has changed: %t, and it reports: %t",
+		differs, !differs)
 	for timer := range Timers {
 		all = append(all, brokenTimer(timer, before, heard, after, did)...)
 	}
@@ -93,7 +96,8 @@ func answers(did []Action) (who []string) {
 
 // brokenTimer returns which rules of its own a timer breaks: the state decides whether it runs.
 func brokenTimer(timer Timer, before State, heard Event, after State, did []Action) (all []string) {
-	started := slices.ContainsFunc(did, func(a Action) bool { s, ok := a.(StartTimer); return ok && s.Timer == timer && s.After > 0 })
+	started := slices.ContainsFunc(did,
+		func(a Action) bool { s, ok := a.(StartTimer); return ok && s.Timer == timer && s.After > 0 })
 	stopped, expired := slices.Contains(did, Action(StopTimer{timer})), heard == Expired{timer}
 	ran, runs := before.runs(timer), after.runs(timer)
 	if runs && (!ran || expired) && !started {
@@ -108,7 +112,9 @@ func brokenTimer(timer Timer, before State, heard Event, after State, did []Acti
 	return all
 }
 
-// shownOrder is the order in which states are reported; running, paused and moved take turns. A received guest whose QEMU is being killed is
-// shown as receiving again, so that nobody lets it run.
-var shownOrder = map[control.State]int{control.StateWaiting: 0, control.StatePreparing: 1, control.StateReceiving: 2, control.StateReceived: 2,
-	control.StateRunning: 4, control.StatePaused: 4, control.StateMoved: 4, control.StateShuttingDown: 5, control.StateExited: 6}
+// shownOrder is the order in which states are reported; running, paused and moved take turns. A received guest whose
+// QEMU is being killed is shown as receiving again, so that nobody lets it run.
+var shownOrder = map[control.State]int{
+	control.StateWaiting: 0, control.StatePreparing: 1, control.StateReceiving: 2, control.StateReceived: 2,
+	control.StateRunning: 4, control.StatePaused: 4, control.StateMoved: 4,
+	control.StateShuttingDown: 5, control.StateExited: 6}

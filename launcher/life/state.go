@@ -26,7 +26,8 @@ type State struct {
 	Silence Silence
 	// Pause says why the guest's CPUs are stopped. Its Status is empty while they run.
 	Pause control.Pause
-	// Pauses counts the pauses and their ends: QEMU's answer about one pause must not be taken for another's, or for the time after it.
+	// Pauses counts the pauses and their ends: QEMU's answer about one pause must not be taken for another's, or for the
+	// time after it.
 	Pauses int
 	// Failed is the last I/O error for which QEMU stops the guest; zero if there is none.
 	Failed IOError
@@ -112,7 +113,7 @@ const (
 	Off                 // the guest has powered off
 )
 
-// off says whether the guest has powered off.
+// off reports whether the guest has powered off.
 func (p Power) off() bool { return p == Off || p == Restarting }
 
 // Storage is how far the attempts are to let a guest run again after an I/O error.
@@ -135,7 +136,7 @@ const (
 	Unpausing              // a user lets the guest run; there is no timer meanwhile
 )
 
-// trying says whether the guest may run although its pause is still reported.
+// trying reports whether the guest may run although its pause is still reported.
 func (t Trial) trying() bool { return t == Continued || t == Settling }
 
 // Silence is whether QEMU answers.
@@ -172,20 +173,21 @@ const (
 	Scattered                     // the guest was on its way, and no QEMU has all of it
 )
 
-// Follows says whether the memory of the guest follows it, or is about to.
+// Follows reports whether the memory of the guest follows it, or is about to.
 func (s State) Follows() bool { return s.Leaving == Trailing || s.Leaving == Switching && s.PostCopy }
 
-// endsLater says whether a launcher that was asked to end still sends the memory of a guest that runs elsewhere.
+// endsLater reports whether a launcher that was asked to end still sends the memory of a guest that runs elsewhere.
 func (s State) endsLater() bool {
 	return s.Follows() && s.Wish == Shutdown && (s.Phase == Running || s.Phase == Paused)
 }
 
-// outlives says whether QEMU is there although its guest has powered off by itself. QEMU may wait for the program behind a file system, or for storage.
+// outlives reports whether QEMU is there although its guest has powered off by itself. QEMU may wait for the program
+// behind a file system, or for storage.
 func (s State) outlives() bool {
 	return s.Power == Off && (s.Phase == Running || s.Phase == Paused) && !s.Leaving.decided() && !s.endsLater()
 }
 
-// driven says whether QEMU is there and has not been told to end.
+// driven reports whether QEMU is there and has not been told to end.
 func (s State) driven() bool {
 	switch s.Phase {
 	case Starting, Receiving, Received, Running, Paused, ShuttingDown:
@@ -194,23 +196,24 @@ func (s State) driven() bool {
 	return false
 }
 
-// HasEnded says whether the VM has ended.
+// HasEnded reports whether the VM has ended.
 func (s State) HasEnded() bool { return s.Phase == Kept || s.Phase == Ended }
 
-// Serves says whether the guest has run and QEMU was not told to end.
+// Serves reports whether the guest has run and QEMU was not told to end.
 func (s State) Serves() bool { return s.driven() && !s.Ran.IsZero() }
 
-// Moveable says whether a channel to another QEMU, or from one, may be opened.
+// Moveable reports whether a channel to another QEMU, or from one, may be opened.
 func (s State) Moveable() bool {
-	return s.Phase == Receiving || (s.Phase == Running || s.Phase == Paused) && s.Leaving == Staying && s.Memory == Here && !s.Ran.IsZero()
+	return s.Phase == Receiving ||
+		(s.Phase == Running || s.Phase == Paused) && s.Leaving == Staying && s.Memory == Here && !s.Ran.IsZero()
 }
 
-// Stays says whether the guest is on its way neither to another QEMU nor from one.
+// Stays reports whether the guest is on its way neither to another QEMU nor from one.
 func (s State) Stays() bool {
 	return s.Leaving == Staying && s.Memory == Here && s.Phase != Receiving && s.Phase != Received
 }
 
-// Shown is the state in the words of the control protocol.
+// Shown returns the state in the words of the control protocol.
 func (s State) Shown() control.State {
 	if s.Leaving.decided() && !s.HasEnded() {
 		return control.StateMoved
@@ -247,8 +250,8 @@ func (s State) Shown() control.State {
 	return control.StateRunning
 }
 
-// Report is the state report for virt-handler. The loop adds what it alone knows: the Machine,
-// QEMU's process and the jobs.
+// Report returns the state report for virt-handler. The loop adds what it alone knows: the Machine, QEMU's process
+// and the jobs.
 func (s State) Report() control.StateReport {
 	r := control.StateReport{State: s.Shown(), QEMUSilent: s.Silence == Silent}
 	if !s.Ran.IsZero() {

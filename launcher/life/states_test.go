@@ -31,7 +31,7 @@ type named[V any] struct {
 	value V
 }
 
-// events has at least one of each type, and one for each case that a type tells apart.
+// events returns at least one event of each type, and one for each case that a type tells apart.
 func events() []named[Event] {
 	list := []named[Event]{
 		{"start asked", start},
@@ -104,8 +104,8 @@ func events() []named[Event] {
 
 var timerNames = [Timers]string{"button", "grace", "kill", "retry", "settle", "patience", "reboot", "TPM"}
 
-// states are reached, and no state of another make: each has what was heard on
-// the way to it. All phases are among them, and all that a phase may hold.
+// states returns the states that tests look at, each as what was heard on the way to it. So each of them can be
+// reached. All phases are among them, and all that a phase may hold.
 func states() []named[[]Event] {
 	running := []Event{start, Prepared{}, Handshaken{at(1)}}
 	then := func(before []Event, more ...Event) []Event { return slices.Concat(before, more) }
@@ -250,8 +250,8 @@ func reach(heard []Event) State {
 	return s
 }
 
-// impossible says why an event cannot come in a state; empty if it can. The
-// random walk holds it to what does come.
+// impossible returns why an event cannot come in a state, or an empty text if it can. The random walk checks it
+// against what does come.
 func impossible(s State, e Event) string {
 	started := s.Phase > Starting
 	switch e := e.(type) {

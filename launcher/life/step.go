@@ -54,7 +54,7 @@ func (s *step) answer(refusal string, args ...any) {
 
 func (s *step) timer(t Timer, after time.Duration) { s.act(StartTimer{t, after}) }
 
-// in says whether the VM is in one of these phases.
+// in reports whether the VM is in one of these phases.
 func (s *step) in(phases ...Phase) bool { return slices.Contains(phases, s.Phase) }
 
 // finish ends the VM. After a failure the launcher may have to stay, so that somebody can look

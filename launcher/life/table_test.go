@@ -38,7 +38,8 @@ var topics = []topic{
 		{"running, no ACPI", "shutdown asked"},
 		{"running, silent", "canceled"},
 		{"paused, retry scheduled", "canceled"},
-		{"shutting down", "button expired, SHUTDOWN by the guest, grace shortened, grace shortened to the past, grace expired"},
+		{"shutting down",
+			"button expired, SHUTDOWN by the guest, grace shortened, grace shortened to the past, grace expired"},
 		{"shutting down, silent", "button expired"},
 		{"quitting", "QEMU exited, kill expired, handshake failed, canceled"},
 		{"kept", "shutdown asked"},
@@ -57,7 +58,8 @@ var topics = []topic{
 	{"Pause and reboot", []look{
 		{"running", "pause asked, STOP, soft reboot asked, soft reboot by agent asked"},
 		{"running, no ACPI", "pause asked, soft reboot by agent asked"},
-		{"running, reboot awaited", "SHUTDOWN by the guest, SHUTDOWN by the host, reboot expired, GUEST_PANICKED and kept, shutdown asked"},
+		{"running, reboot awaited",
+			"SHUTDOWN by the guest, SHUTDOWN by the host, reboot expired, GUEST_PANICKED and kept, shutdown asked"},
 		{"running, restarting", "RESUME, restart failed"},
 		{"quitting, restarting", "restart failed"},
 	}},
@@ -85,7 +87,8 @@ var topics = []topic{
 	{"A guest that leaves before its memory", []look{
 		{"switching", "memory trails"},
 		{"switching, to trail, to end later", "migrated, migration failed, memory torn, RESUME, take back asked"},
-		{"trailing", "migrated, migration failed, RESUME, SHUTDOWN by the guest, take back asked, shutdown asked, QEMU killed"},
+		{"trailing",
+			"migrated, migration failed, RESUME, SHUTDOWN by the guest, take back asked, shutdown asked, QEMU killed"},
 		{"trailing, paused", "RESUME"},
 		{"trailing, to end later", "migrated, migration failed, grace expired, grace shortened to the past"},
 		{"torn", "take back asked, release asked, QEMU killed"},
@@ -112,7 +115,7 @@ var topics = []topic{
 	}},
 }
 
-// TestTransitionTable compares what follows from an event with the table, in the states and for the events that a
+// TestTransitionTable: what follows from an event is what the table says, in the states and for the events that a
 // reader looks up.
 func TestTransitionTable(t *testing.T) {
 	var b strings.Builder

@@ -42,8 +42,7 @@ const (
 	RebootTime = 3 * time.Minute
 )
 
-// runs says whether a timer may run in this state. Step stops the timers that may not run in
-// the next state.
+// runs reports whether a timer may run in this state. Step stops the timers that may not run in the next state.
 func (s State) runs(t Timer) bool {
 	switch t {
 	case ButtonTimer:

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TPM is what became of the emulator of the machine's TPM. It is empty while the emulator lives, and for a machine without a TPM.
+// TPM is what became of the emulator of the machine's TPM. It is empty while the emulator lives, and for a machine
+// without a TPM.
 type TPM struct {
 	// Ending says how the emulator has ended, while QEMU may be about to end too: the emulator ends with QEMU.
 	Ending string
@@ -46,7 +47,8 @@ func (e TPMEnded) hear(s *step) {
 	s.timer(TPMTimer, TPMTime)
 }
 
-// MayMissTPM reports whether the end of the TPM's emulator may be why a guest did not come, and the cause does not say so.
+// MayMissTPM reports whether the end of the TPM's emulator may be why a guest did not come, and the cause does not
+// say so.
 func (s State) MayMissTPM() bool { return s.Order.Incoming && !s.Came && s.Cause.Kind != NoTPM }
 
 // tpmLost ends a guest that was to begin without its TPM. A guest that comes from another QEMU does not end here: it

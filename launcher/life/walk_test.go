@@ -33,8 +33,8 @@ type world struct {
 	path           []string
 }
 
-// TestRandomWalk goes through lives at random. Whatever comes, a life ends once,
-// never goes back, leaves no timer, and ends within a bound once it is asked to.
+// TestRandomWalk: whatever comes, in lives that go on at random, a life ends once, never goes back and leaves no
+// timer. It ends within a bound once it is asked to.
 func TestRandomWalk(t *testing.T) {
 	for seed := range uint64(1000) {
 		w := &world{T: t, random: rand.New(rand.NewPCG(seed, 7)), now: begin}
@@ -65,10 +65,11 @@ func TestRandomWalk(t *testing.T) {
 	}
 }
 
-// next is something that can be heard now.
+// next returns something that can be heard now.
 func (w *world) next() Event {
 	candidates := []Event{
-		StartAsked{Order{Paused: w.coin(), Incoming: w.random.IntN(4) == 0, NoACPI: w.random.IntN(4) == 0, Keep: w.coin(), Grace: w.random.Int64N(60)}},
+		StartAsked{Order{Paused: w.coin(), Incoming: w.random.IntN(4) == 0, NoACPI: w.random.IntN(4) == 0, Keep: w.coin(),
+			Grace: w.random.Int64N(60)}},
 		OperationAsked{Pause, Agent{}}, OperationAsked{Unpause, Agent{}}, OperationAsked{Reset, Agent{}},
 		OperationAsked{SoftReboot, Agent{w.coin(), w.coin()}},
 		GraceShortened{w.random.Int64N(60) - 1, w.now}, Probed{},
@@ -81,7 +82,8 @@ func (w *world) next() Event {
 		candidates = append(candidates, ShutdownAsked{w.now}, Canceled{}, Rejected{"no"})
 	}
 	if w.qemu && w.monitor && !w.dead {
-		candidates = append(candidates, Resumed{w.now}, Stopped{}, PoweredDown{w.coin(), "x"}, IOFailed{IOError{Disk: "d", Operation: "write"}}, Panic{})
+		candidates = append(candidates, Resumed{w.now}, Stopped{}, PoweredDown{w.coin(), "x"},
+			IOFailed{IOError{Disk: "d", Operation: "write"}}, Panic{})
 		if w.random.IntN(20) == 0 {
 			candidates = append(candidates, MonitorLost{errors.New("x")})
 		}
@@ -96,7 +98,8 @@ func (w *world) next() Event {
 		candidates = append(candidates, TPMEnded{Exit: Exit{Code: w.random.IntN(2)}})
 	}
 	if w.qemu && (w.dead || w.random.IntN(20) == 0) {
-		candidates = append(candidates, QEMUExited{Exit{Code: w.random.IntN(2), Signal: syscall.Signal(9 * w.random.IntN(2))}})
+		candidates = append(candidates,
+			QEMUExited{Exit{Code: w.random.IntN(2), Signal: syscall.Signal(9 * w.random.IntN(2))}})
 	}
 	if len(w.pending) > 0 && w.coin() {
 		return w.result()
@@ -111,8 +114,7 @@ func (w *world) next() Event {
 	return candidates[w.random.IntN(len(candidates))]
 }
 
-// must is what comes even where nobody helps: a timer, and the exit of a process
-// that was killed.
+// must returns what comes even where nobody helps: the end of a timer, and the exit of a process that was killed.
 func (w *world) must() Event {
 	if w.dead {
 		return QEMUExited{Exit{Signal: syscall.SIGKILL}}
@@ -150,7 +152,7 @@ func (w *world) expire(t Timer) Event {
 	return Expired{t}
 }
 
-// hear has the life hear something, and looks at what becomes of it.
+// hear lets the life hear something, and checks what becomes of it.
 func (w *world) hear(e Event) {
 	before := w.state
 	w.path = append(w.path, fmt.Sprintf("%T%+v", e, e))
@@ -307,7 +309,8 @@ func (w *world) staysAway(a Action) {
 func (w *world) check(after State) {
 	for t := range Timers {
 		if after.runs(t) == w.timers[t].IsZero() {
-			w.Errorf("the %s timer: runs %t, should %t in %s", timerNames[t], !w.timers[t].IsZero(), after.runs(t), describe(after))
+			w.Errorf("the %s timer: runs %t, should %t in %s", timerNames[t], !w.timers[t].IsZero(), after.runs(t),
+				describe(after))
 		}
 	}
 	if w.ends > 1 || w.quits > 1 || w.kills > 1 {

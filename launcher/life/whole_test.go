@@ -37,11 +37,15 @@ func TestListsAreWhole(t *testing.T) {
 	reached := map[string]bool{}
 	for _, s := range states() {
 		s := reach(s.value)
-		for _, name := range []string{phaseNames[s.Phase], powerNames[s.Power], trialNames[s.Storage.Trial], silenceNames[s.Silence], wishNames[s.Wish], causeNames[s.Cause.Kind], leavingNames[s.Leaving], memoryNames[s.Memory], lettingNames[s.Letting]} {
+		for _, name := range []string{phaseNames[s.Phase], powerNames[s.Power], trialNames[s.Storage.Trial],
+			silenceNames[s.Silence], wishNames[s.Wish], causeNames[s.Cause.Kind], leavingNames[s.Leaving], memoryNames[s.Memory],
+			lettingNames[s.Letting]} {
 			reached[name] = true
 		}
 	}
-	for kind, names := range map[string][]string{"Phase": phaseNames, "Power": powerNames, "Trial": trialNames, "Silence": silenceNames, "Wish": wishNames, "CauseKind": causeNames, "Leaving": leavingNames, "Memory": memoryNames, "Letting": lettingNames} {
+	for kind, names := range map[string][]string{"Phase": phaseNames, "Power": powerNames, "Trial": trialNames,
+		"Silence": silenceNames, "Wish": wishNames, "CauseKind": causeNames, "Leaving": leavingNames, "Memory": memoryNames,
+		"Letting": lettingNames} {
 		if !slices.Equal(constants[kind], names) {
 			t.Errorf("the constants of %s are %v, the test has %v", kind, constants[kind], names)
 		}
@@ -53,7 +57,7 @@ func TestListsAreWhole(t *testing.T) {
 	}
 }
 
-// declared are the package's types that are events, and its enumerations.
+// declared returns the package's types that are events, and the constants of its enumerations.
 func declared(t *testing.T) (eventTypes []string, constants map[string][]string) {
 	t.Helper()
 	constants = map[string][]string{}
@@ -90,7 +94,7 @@ func declared(t *testing.T) (eventTypes []string, constants map[string][]string)
 	return eventTypes, constants
 }
 
-// sources are the names of the files of the package, without those of its tests.
+// sources returns the names of the files of the package, without those of its tests.
 func sources(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("*.go")
@@ -104,7 +108,7 @@ func sources(t *testing.T) []string {
 	return names
 }
 
-// TestTimeComesWithTheEvents: time comes with the events.
+// TestTimeComesWithTheEvents: no source of the package reads a clock, because time comes with the events.
 func TestTimeComesWithTheEvents(t *testing.T) {
 	for _, name := range sources(t) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
@@ -113,7 +117,8 @@ func TestTimeComesWithTheEvents(t *testing.T) {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok {
-				if p, ok := s.X.(*ast.Ident); ok && p.Name == "time" && !slices.Contains([]string{"Time", "Duration", "Second", "Minute"}, s.Sel.Name) {
+				if p, ok := s.X.(*ast.Ident); ok && p.Name == "time" &&
+					!slices.Contains([]string{"Time", "Duration", "Second", "Minute"}, s.Sel.Name) {
 					t.Errorf("%s uses time.%s", name, s.Sel.Name)
 				}
 			}
