@@ -84,7 +84,8 @@ func (l *launcher) doPlain(ctx context.Context, a life.Action, asker *link.Comma
 		l.runReceived(ctx, asker)
 	case life.Keep:
 		t := l.life.Termination()
-		l.Log.Info("the VM has failed; the launcher is kept until it is asked to end", "reason", t.Reason, "message", t.Message)
+		l.Log.Info("the VM has failed; the launcher is kept until it is asked to end",
+			"reason", t.Reason, "message", t.Message)
 	case life.End:
 		t := l.life.Termination()
 		l.Log.Info("end", "reason", t.Reason, "message", t.Message)
@@ -125,7 +126,8 @@ func (l *launcher) warn(what string) func(error) {
 // operate carries out a user's request on a running guest, and answers when QEMU has done it.
 // QEMU's events, not this answer, change the state.
 func (l *launcher) operate(ctx context.Context, operation life.Operation, asker *link.Command) {
-	do := map[life.Operation]func(context.Context) error{life.Pause: l.qmp.Stop, life.Unpause: l.qmp.Cont, life.Reset: l.qmp.SystemReset}[operation]
+	do := map[life.Operation]func(context.Context) error{
+		life.Pause: l.qmp.Stop, life.Unpause: l.qmp.Cont, life.Reset: l.qmp.SystemReset}[operation]
 	l.forUser(ctx, operation, do, asker)
 }
 
@@ -145,7 +147,8 @@ func (l *launcher) reboot(ctx context.Context, byAgent bool, asker *link.Command
 	}, asker)
 }
 
-func (l *launcher) forUser(ctx context.Context, operation life.Operation, do func(context.Context) error, asker *link.Command) {
+func (l *launcher) forUser(ctx context.Context, operation life.Operation, do func(context.Context) error,
+	asker *link.Command) {
 	l.operating++
 	l.later(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
@@ -160,7 +163,7 @@ func (l *launcher) forUser(ctx context.Context, operation life.Operation, do fun
 	})
 }
 
-// guestError is the error that a user gets when an operation on the guest failed.
+// guestError returns the error that a user gets when an operation on the guest failed.
 func guestError(operation life.Operation, err error) error {
 	switch {
 	case err == nil:

@@ -29,7 +29,8 @@ func (l *launcher) hasAgentPort(command string) error {
 	return nil
 }
 
-// holdPings does not need the agent to be connected: while it is away, its pings are held.
+// holdPings lets virt-handler say whether pings of the guest's agent are held. It needs no connected agent: while
+// the agent is away, its pings are held.
 func (l *launcher) holdPings(_ context.Context, m *link.Command) {
 	var request control.HoldPingsRequest
 	err := control.Decode(m.Data, &request)

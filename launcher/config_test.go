@@ -28,10 +28,11 @@ func configFolders(t *testing.T) func(*Config) {
 // fill writes a file of a config volume.
 func (v *vm) fill(volume, file, text string) {
 	v.Helper()
-	v.must(os.MkdirAll(filepath.Join(v.Config.Config, volume), 0o755), os.WriteFile(filepath.Join(v.Config.Config, volume, file), []byte(text), 0o644))
+	v.must(os.MkdirAll(filepath.Join(v.Config.Config, volume), 0o755),
+		os.WriteFile(filepath.Join(v.Config.Config, volume, file), []byte(text), 0o644))
 }
 
-// inspectConfig has the launcher make disks of config volumes.
+// inspectConfig makes the launcher make disks of config volumes, and returns what it says of them.
 func (v *vm) inspectConfig(volumes ...control.ConfigVolume) []qemuargs.ConfigFacts {
 	v.Helper()
 	var reply control.InspectReply
@@ -42,17 +43,22 @@ func (v *vm) inspectConfig(volumes ...control.ConfigVolume) []qemuargs.ConfigFac
 	return reply.ConfigVolumes
 }
 
-// TestConfigVolumes: what the launcher says of config volumes, and where it makes disks of them.
+// TestConfigVolumes: the launcher makes disks of config volumes in a folder of its own, and says how large each is
+// or what is wrong with its volume.
 func TestConfigVolumes(t *testing.T) {
 	t.Parallel()
 	v := launch(t, configFolders(t))
 	v.fill("settings", "greeting", "hello")
 	v.fill("answers", "UNATTEND.xml", "<unattend/>")
 	v.fill("large", "a", strings.Repeat("x", 1<<20+1))
-	got := v.inspectConfig(control.ConfigVolume{Volume: "settings", Label: "cfgdata"}, control.ConfigVolume{Volume: "settings", Label: "no label"},
-		control.ConfigVolume{Volume: "settings", Label: "x", AnswerFile: true}, control.ConfigVolume{Volume: "answers", Label: "x", AnswerFile: true},
-		control.ConfigVolume{Volume: "large", Label: "x"}, control.ConfigVolume{Volume: "none", Label: "x"}, control.ConfigVolume{Volume: "../../etc", Label: "x"})
-	for i, want := range []string{"", "label", "neither autounattend.xml nor unattend.xml", "", "larger than 1 MiB", "no such file", "no such file"} {
+	got := v.inspectConfig(control.ConfigVolume{Volume: "settings", Label: "cfgdata"},
+		control.ConfigVolume{Volume: "settings", Label: "no label"},
+		control.ConfigVolume{Volume: "settings", Label: "x", AnswerFile: true},
+		control.ConfigVolume{Volume: "answers", Label: "x", AnswerFile: true},
+		control.ConfigVolume{Volume: "large", Label: "x"}, control.ConfigVolume{Volume: "none", Label: "x"},
+		control.ConfigVolume{Volume: "../../etc", Label: "x"})
+	for i, want := range []string{"", "label", "neither autounattend.xml nor unattend.xml", "", "larger than 1 MiB",
+		"no such file", "no such file"} {
 		if g := got[i]; (want == "") != (g.Error == "") || !strings.Contains(g.Error, want) || (g.Size > 0) != (want == "") {
 			t.Errorf("%d: %+v, want the error %q", i, g, want)
 		}
@@ -66,14 +72,16 @@ func TestConfigVolumes(t *testing.T) {
 	if names != "config-answers.iso config-settings.iso " {
 		t.Errorf("the disks made are %s", names)
 	}
-	if image, err := os.ReadFile(filepath.Join(v.Config.Run, "config-settings.iso")); err != nil || int64(len(image)) != got[0].Size || !bytes.Contains(image, []byte("hello")) {
+	if image, err := os.ReadFile(filepath.Join(v.Config.Run, "config-settings.iso")); err != nil ||
+		int64(len(image)) != got[0].Size || !bytes.Contains(image, []byte("hello")) {
 		t.Errorf("a disk of %d bytes (%v), want %d", len(image), err, got[0].Size)
 	}
 }
 
-// packed is a disk of files at a path.
+// packed returns a disk of files at a path.
 func packed(name, path string, size int64, driver qemuargs.DiskDriver) qemuargs.Disk {
-	d := qemuargs.Disk{Name: name, Driver: driver, ReadOnly: driver != qemuargs.IDEDisk, Image: qemuargs.Image{Path: path, Format: qemuargs.Raw, Packed: size}}
+	d := qemuargs.Disk{Name: name, Driver: driver, ReadOnly: driver != qemuargs.IDEDisk,
+		Image: qemuargs.Image{Path: path, Format: qemuargs.Raw, Packed: size}}
 	switch driver {
 	case qemuargs.VirtioBlk:
 		d.PCI = &qemuargs.PCIAddress{Bus: "pci.2"}
@@ -91,13 +99,14 @@ func TestConfigDiskOfOtherSize(t *testing.T) {
 	v := launch(t, configFolders(t))
 	v.fill("files", "greeting", "hello")
 	facts := v.inspectConfig(control.ConfigVolume{Volume: "files", Label: "x"})[0]
-	v.request.Machine.Disks = append(v.request.Machine.Disks, packed("files", filepath.Join(v.Config.Run, "config-files.iso"), facts.Size+2048, qemuargs.VirtioBlk))
+	v.request.Machine.Disks = append(v.request.Machine.Disks,
+		packed("files", filepath.Join(v.Config.Run, "config-files.iso"), facts.Size+2048, qemuargs.VirtioBlk))
 	v.must(v.call(control.CommandStart, v.request, nil))
 	v.expectEnd(control.ReasonStartFailed, fmt.Sprintf("the image has %d bytes", facts.Size))
 }
 
-// TestMigrateConfigDisks: disks of files arrive as they are at the source, read-only ones and a hard disk that is not, whatever
-// the target's volume holds.
+// TestMigrateConfigDisks: disks of files arrive as they are at the source, read-only ones and a hard disk that is
+// not, whatever the target's volume holds.
 func TestMigrateConfigDisks(t *testing.T) {
 	t.Parallel()
 	m := &move{source: launch(t, configFolders(t))}
@@ -107,10 +116,12 @@ func TestMigrateConfigDisks(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		m.source.fill(name, "greeting", strings.Repeat("of the source "+name, 30_000))
 		facts := m.source.inspectConfig(control.ConfigVolume{Volume: name, Label: name})[0]
-		machine.Disks = append(machine.Disks, packed(name, filepath.Join(m.source.Config.Run, "config-"+name+".iso"), facts.Size, drivers[name]))
+		machine.Disks = append(machine.Disks,
+			packed(name, filepath.Join(m.source.Config.Run, "config-"+name+".iso"), facts.Size, drivers[name]))
 	}
 	m.source.boot()
-	if err := m.source.call(control.CommandInspect, control.InspectRequest{ConfigVolumes: []control.ConfigVolume{{Volume: "a", Label: "a"}}}, nil); err == nil {
+	if err := m.source.call(control.CommandInspect,
+		control.InspectRequest{ConfigVolumes: []control.ConfigVolume{{Volume: "a", Label: "a"}}}, nil); err == nil {
 		t.Error("a disk that QEMU has is made anew")
 	}
 	m.target = launch(t, configFolders(t))

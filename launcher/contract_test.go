@@ -18,7 +18,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-var record = flag.Bool("record", false, "record the contract anew: until the first release, after which launchers of the recorded one live on")
+var record = flag.Bool("record", false,
+	"record the contract anew: until the first release, after which launchers of the recorded one live on")
 
 // recorded is a session of a handler and a launcher. From the first release on it stays as
 // it is. Package controllers/node plays the launcher's side to today's virt-handler, and
@@ -45,17 +46,20 @@ type spoken struct {
 	Files   []string             `json:"files,omitempty"`
 }
 
-// asks are the commands of the session to be recorded.
+// asks returns the commands of the session to be recorded.
 func asks(t *testing.T) []spoken {
 	t.Helper()
 	machine := qemuargs.Machine{
-		Version: qemuargs.Version, Arch: qemuargs.AMD64, SATA: true, PS2: true, Name: "ns_guest", UUID: "0a1b2c3d-0000-4000-8000-000000000001",
-		Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 32 << 20,
+		Version: qemuargs.Version, Arch: qemuargs.AMD64, SATA: true, PS2: true, Name: "ns_guest",
+		UUID: "0a1b2c3d-0000-4000-8000-000000000001", Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 32 << 20,
 		CPU: qemuargs.CPU{Model: "max", Sockets: 1, Cores: 1, Threads: 1}, Serial: &qemuargs.Serial{},
 		Disks: []qemuargs.Disk{
-			{Name: "root", Driver: qemuargs.IDEDisk, Bus: "ide.0", BootIndex: 1, Image: qemuargs.Image{Path: dirMark + "/image/disk/d.img", Format: qemuargs.Raw},
+			{Name: "root", Driver: qemuargs.IDEDisk, Bus: "ide.0", BootIndex: 1,
+				Image:   qemuargs.Image{Path: dirMark + "/image/disk/d.img", Format: qemuargs.Raw},
 				Overlay: &qemuargs.Overlay{Path: dirMark + "/root.qcow2", VirtualSize: 1 << 20}},
-			{Name: "data", Driver: qemuargs.IDEDisk, Bus: "ide.1", Image: qemuargs.Image{Path: dirMark + "/data/disk.img", Format: qemuargs.Raw, Volume: qemuargs.FileVolume, Create: 1 << 20}},
+			{Name: "data", Driver: qemuargs.IDEDisk, Bus: "ide.1",
+				Image: qemuargs.Image{Path: dirMark + "/data/disk.img", Format: qemuargs.Raw, Volume: qemuargs.FileVolume,
+					Create: 1 << 20}},
 		},
 	}
 	start := control.StartRequest{Machine: machine, GraceSeconds: 30}
@@ -64,7 +68,9 @@ func asks(t *testing.T) []spoken {
 		command   string
 		arguments any
 	}{
-		{control.CommandInspect, control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: "image"}}, Claims: []control.Claim{{Volume: "data"}}}},
+		{control.CommandInspect,
+			control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: "image"}},
+				Claims: []control.Claim{{Volume: "data"}}}},
 		{control.CommandStart, start},
 		{control.CommandQueryState, nil},
 		{control.CommandConsole, nil},
@@ -81,7 +87,7 @@ func asks(t *testing.T) []spoken {
 	return out
 }
 
-// talk has a launcher answer what is asked, and returns all that both said.
+// talk runs a launcher, asks it the questions, and returns all that both said.
 func talk(t *testing.T, questions []spoken) []said {
 	t.Helper()
 	v := prepareVM(t)
@@ -145,7 +151,8 @@ func talk(t *testing.T, questions []spoken) []said {
 	}
 	for i := range all {
 		if l := all[i].Launcher; l != nil {
-			l.Data, l.Return = bytes.ReplaceAll(l.Data, []byte(dir), []byte(dirMark)), bytes.ReplaceAll(l.Return, []byte(dir), []byte(dirMark))
+			l.Data, l.Return = bytes.ReplaceAll(l.Data, []byte(dir), []byte(dirMark)),
+				bytes.ReplaceAll(l.Return, []byte(dir), []byte(dirMark))
 		}
 	}
 	return all
@@ -192,7 +199,7 @@ func TestRecordedHandler(t *testing.T) {
 	}
 }
 
-// session is what was recorded.
+// session returns what was recorded.
 func session(t *testing.T) []said {
 	t.Helper()
 	file, err := os.Open(recorded)
@@ -216,8 +223,7 @@ func session(t *testing.T) []said {
 	return out
 }
 
-// told are the fields of those of the launcher's messages that are meant, and the
-// states in them.
+// told returns the fields of those of the launcher's messages that are meant, and the states in them.
 func told(t *testing.T, all []said, meant func(*spoken) bool) []string {
 	t.Helper()
 	var out []string
@@ -241,7 +247,8 @@ func told(t *testing.T, all []said, meant func(*spoken) bool) []string {
 // ofMachine matches what the machine says of itself, and another machine, or the same at another time, may not.
 var ofMachine = regexp.MustCompile(`^\.return\.(aio|overlayBlocks|(containerDisks|claims)\[\]\.blocks)$`)
 
-// fields names each field of a document, and what a state is.
+// fields calls found with the path of each field of a document. A state, a command or a file's name comes with its
+// value. Fields of the machine (ofMachine) are left out.
 func fields(path string, value any, found func(string)) {
 	switch v := value.(type) {
 	case map[string]any:

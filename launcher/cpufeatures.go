@@ -11,11 +11,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// settle returns an error that names the first CPU feature that the guest must have and does not have: QEMU warns of a feature
-// that its host lacks, and goes on without. Of a guest that starts here, settle also returns what its CPU has become: the
-// features that the guest has because this node has them are required from now on, and those that the guest lacks are off.
-// Otherwise a guest that moves would lose a feature that it uses, and QEMU would not notice. Hyper-V's interfaces are no
-// features of the node's CPU. All CPUs of a guest are alike.
+// settle returns an error that names the first CPU feature that the guest must have and does not have: QEMU warns of
+// a feature that its host lacks, and goes on without. Of a guest that starts here, settle also returns what its CPU
+// has become. The features that the guest has because this node has them are required from now on. Those that the
+// guest lacks are off. Otherwise a guest that moves would lose a feature that it uses, and QEMU would not notice.
+// Hyper-V's interfaces are no features of the node's CPU. All CPUs of a guest are alike.
 func settle(ctx context.Context, client *qmp.Client, cpu qemuargs.CPU, incoming bool) (qemuargs.CPU, error) {
 	wanted := map[int]string{} // by the flag's index
 	for i, flag := range cpu.Flags {
@@ -76,8 +76,9 @@ func settle(ctx context.Context, client *qmp.Client, cpu qemuargs.CPU, incoming 
 	return cpu, nil
 }
 
-// givesAll says whether QEMU says at once that the guest has all features of its flags: those of its node's own CPU are a hundred, and as many
-// questions would take a tenth of a second. With kvm=off QEMU leaves features out and does not say so.
+// givesAll reports whether QEMU says at once that the guest has all features of its flags. The flags of the node's
+// own CPU are a hundred, and as many questions would take a tenth of a second. With kvm=off QEMU leaves features out
+// and does not say so.
 func givesAll(ctx context.Context, client *qmp.Client, path string, cpu qemuargs.CPU) (bool, error) {
 	if cpu.Model != "base" || slices.Contains(cpu.Flags, "kvm=off") {
 		return false, nil
@@ -89,14 +90,15 @@ func givesAll(ctx context.Context, client *qmp.Client, path string, cpu qemuargs
 	return !lacks, nil
 }
 
-// changeMachine changes the guest's Machine. Reports that are being sent hold the Machine before.
+// changeMachine changes the guest's Machine. Reports that are being sent hold the Machine as it was before.
 func (l *launcher) changeMachine(how func(*qemuargs.Machine)) {
 	start := *l.start
 	how(&start.Machine)
 	l.start = &start
 }
 
-// change has the loop change the guest's Machine, and waits until it has: from then on each report holds the changed Machine.
+// change makes the loop change the guest's Machine, and waits until it has. From then on each report holds the
+// changed Machine.
 func (l *launcher) change(ctx context.Context, how func(*qemuargs.Machine)) error {
 	done := make(chan struct{})
 	select {

@@ -7,13 +7,14 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestOptionalCPUFeaturesStayAsTheyAre: the features that the guest has got are required wherever it goes, and those that it has not got stay
-// off. QEMU cannot emulate vmx.
+// TestOptionalCPUFeaturesStayAsTheyAre: the features that the guest has got are required wherever it goes, and those
+// that it has not got stay off. QEMU cannot emulate vmx.
 func TestOptionalCPUFeaturesStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	cpu := &v.request.Machine.CPU
-	cpu.Model, cpu.Flags, cpu.Required = "qemu64", []string{"pclmulqdq=on", "vmx=on", "popcnt=off", "aes=on"}, []string{"aes"}
+	cpu.Model, cpu.Flags, cpu.Required = "qemu64", []string{"pclmulqdq=on", "vmx=on", "popcnt=off", "aes=on"},
+		[]string{"aes"}
 	got := v.boot().Machine.CPU
 	if want := []string{"pclmulqdq=on", "vmx=off", "popcnt=off", "aes=on"}; !slices.Equal(got.Flags, want) {
 		t.Errorf("flags %q, want %q", got.Flags, want)
@@ -23,12 +24,14 @@ func TestOptionalCPUFeaturesStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestHostsOwnCPUFeaturesAreRequiredLater: what QEMU gives of a node's own CPU is required wherever the guest goes, and what it does not give stays off.
+// TestHostsOwnCPUFeaturesAreRequiredLater: what QEMU gives of a node's own CPU is required wherever the guest goes,
+// and what it does not give stays off.
 func TestHostsOwnCPUFeaturesAreRequiredLater(t *testing.T) {
 	for name, c := range map[string]struct {
 		asked, flags, required []string
 	}{
-		"all":         {[]string{"apic=on", "aes=on", "family=6"}, []string{"apic=on", "aes=on", "family=6"}, []string{"apic", "aes"}},
+		"all": {[]string{"apic=on", "aes=on", "family=6"}, []string{"apic=on", "aes=on", "family=6"},
+			[]string{"apic", "aes"}},
 		"all but vmx": {[]string{"apic=on", "vmx=on"}, []string{"apic=on", "vmx=off"}, []string{"apic"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +47,8 @@ func TestHostsOwnCPUFeaturesAreRequiredLater(t *testing.T) {
 	}
 }
 
-// TestGuestWithoutRequiredFeatureDoesNotRun: a guest whose CPU lacks a required feature does not run, and is not received.
+// TestGuestWithoutRequiredFeatureDoesNotRun: a guest whose CPU lacks a required feature does not run, and is not
+// received.
 func TestGuestWithoutRequiredFeatureDoesNotRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		incoming bool

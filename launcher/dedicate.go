@@ -11,7 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// dedicate decides where the threads of a guest with dedicated CPUs run. The launcher itself makes room for the guest before QEMU starts.
+// dedicate decides where the threads of a guest with dedicated CPUs run. The launcher itself makes room for the guest
+// before QEMU starts.
 func (l *launcher) dedicate() (*pinning.Plan, error) {
 	asked := l.start.DedicatedCPUs
 	if asked == nil {
@@ -33,7 +34,8 @@ func (l *launcher) dedicate() (*pinning.Plan, error) {
 	return plan, pinning.PlaceAll(l.PID, plan.Others, nil)
 }
 
-// takenNear has QEMU take each node's pages on the node's own CPUs. A guest that comes from another host brings that host's CPUs along.
+// takenNear returns the nodes, each with the CPUs on which QEMU takes its pages: the node's own. A guest that comes
+// from another host brings that host's CPUs along.
 func takenNear(nodes []qemuargs.NUMANode, plan *pinning.Plan) []qemuargs.NUMANode {
 	nodes = slices.Clone(nodes)
 	for i := range nodes {
@@ -42,8 +44,8 @@ func takenNear(nodes []qemuargs.NUMANode, plan *pinning.Plan) []qemuargs.NUMANod
 	return nodes
 }
 
-// startQEMU starts QEMU on all of the guest's CPUs: QEMU takes huge pages before the guest runs, with as many threads as the guest has CPUs. Once it
-// answers, pin gives its threads their places.
+// startQEMU starts QEMU on all of the guest's CPUs: QEMU takes huge pages before the guest runs, with as many threads
+// as the guest has CPUs. Once it answers, pin gives its threads their places.
 func (l *launcher) startQEMU() (q *process.QEMU, err error) {
 	start := func() error {
 		q, err = process.StartQEMU(l.program(), &l.start.Machine, l.start.Incoming, l.files, l.stderr)
@@ -59,7 +61,7 @@ func (l *launcher) startQEMU() (q *process.QEMU, err error) {
 	return q, err
 }
 
-// ownCPUs are those that the launcher may run on.
+// ownCPUs returns the CPUs that the launcher may run on.
 func (l *launcher) ownCPUs() ([]pinning.CPU, error) {
 	if l.HostCPUs != nil {
 		return l.HostCPUs()

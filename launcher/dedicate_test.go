@@ -20,7 +20,7 @@ func (v *vm) onItsOwn(isolate bool) {
 	v.request.DedicatedCPUs = &control.DedicatedCPUs{IsolateEmulator: isolate}
 }
 
-// own are as many of the machine's CPUs, the last of them.
+// own returns a function that returns the last n of the machine's CPUs. The test fails on a machine that has fewer.
 func own(t *testing.T, n int) func() ([]pinning.CPU, error) {
 	t.Helper()
 	all, err := pinning.Own()
@@ -30,7 +30,7 @@ func own(t *testing.T, n int) func() ([]pinning.CPU, error) {
 	return func() ([]pinning.CPU, error) { return all[len(all)-n:], nil }
 }
 
-// allowed is where the threads of a process may run, as the kernel says it: by the first words of their names.
+// allowed returns where the threads of a process may run, as the kernel says it, by the first words of their names.
 func (v *vm) allowed(pid int) map[string][]string {
 	v.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -77,8 +77,8 @@ func (v *vm) pinned(pid int, guest, others string) {
 	}
 }
 
-// TestDedicatedCPUs: before the guest runs, its CPU has a CPU of the machine and QEMU's other threads have another; and again where
-// the guest moves to.
+// TestDedicatedCPUs: before the guest runs, its CPU has a CPU of the machine and QEMU's other threads have another.
+// So it is again where the guest moves to.
 func TestDedicatedCPUs(t *testing.T) {
 	t.Parallel()
 	cpus := own(t, 2)
@@ -133,8 +133,8 @@ func TestDedicatedCPUsMissing(t *testing.T) {
 	}
 }
 
-// TestLaunchersThreadsGoToTheirOwnCPU: before QEMU starts, the threads of the launcher's process go to the CPU that is isolated for them. Another process stands for the
-// launcher's here, because this one is the test's.
+// TestLaunchersThreadsGoToTheirOwnCPU: before QEMU starts, the threads of the launcher's process go to the CPU that
+// is isolated for them. Another process stands for the launcher's here, because this one is the test's.
 func TestLaunchersThreadsGoToTheirOwnCPU(t *testing.T) {
 	t.Parallel()
 	sleep := exec.Command("sleep", "600")
@@ -150,13 +150,14 @@ func TestLaunchersThreadsGoToTheirOwnCPU(t *testing.T) {
 	}
 	v.onItsOwn(true)
 	v.boot()
-	if got, want := v.allowed(sleep.Process.Pid)["sleep"], pinning.List([]int{both[1].ID}); len(got) != 1 || got[0] != want {
+	if got, want := v.allowed(sleep.Process.Pid)["sleep"],
+		pinning.List([]int{both[1].ID}); len(got) != 1 || got[0] != want {
 		t.Errorf("the launcher's threads may run on %v, want %s", got, want)
 	}
 }
 
-// TestNUMA: the guest has its nodes, QEMU has taken all of their pages, each node's on the CPUs of that node, and so again where the guest moves to: with
-// the same nodes, although all CPUs are of one node there.
+// TestNUMA: the guest has its nodes. QEMU has taken all of their pages, each node's on the CPUs of that node. So it
+// is again where the guest moves to: with the same nodes, although all CPUs are of one node there.
 func TestNUMA(t *testing.T) {
 	cpus := own(t, 2)
 	both, _ := cpus()
@@ -165,7 +166,8 @@ func TestNUMA(t *testing.T) {
 	machine := &m.source.request.Machine
 	machine.CPU.Sockets, machine.CPU.Cores, machine.CPU.Threads = 2, 1, 1
 	half := machine.MemoryBytes / 2
-	machine.NUMA = []qemuargs.NUMANode{{ID: "0", CPUs: 1, MemoryBytes: half, TakenOn: []int{900}}, {ID: "1", FirstCPU: 1, CPUs: 1, MemoryBytes: machine.MemoryBytes - half}}
+	machine.NUMA = []qemuargs.NUMANode{{ID: "0", CPUs: 1, MemoryBytes: half, TakenOn: []int{900}},
+		{ID: "1", FirstCPU: 1, CPUs: 1, MemoryBytes: machine.MemoryBytes - half}}
 	m.source.onItsOwn(false)
 	m.source.onHugePages(2)
 	report := m.source.boot()

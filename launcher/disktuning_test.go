@@ -15,7 +15,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// onThreads has threads of QEMU's own serve the disks, one for each.
+// onThreads makes threads of QEMU's own serve the disks, one thread for each disk.
 func onThreads(m *qemuargs.Machine) {
 	for i := range m.Disks {
 		id := "iothread" + itoa(i+1)
@@ -68,7 +68,8 @@ func TestMigrateIOThread(t *testing.T) {
 	m.target.answers("2W", "2w")
 }
 
-// TestErrorPoliciesOfAFullDisk: on a full disk a guest is told of the error, or of none, or is paused and goes on when there is room.
+// TestErrorPoliciesOfAFullDisk: on a full disk a guest is told of the error, or of none, or is paused and goes on
+// when there is room.
 func TestErrorPoliciesOfAFullDisk(t *testing.T) {
 	for _, test := range []struct {
 		policy qemuargs.OnError
@@ -94,7 +95,8 @@ func TestErrorPoliciesOfAFullDisk(t *testing.T) {
 				return
 			}
 			attach(v).say("W1")
-			want := control.Pause{Status: control.PausedIOError, Disk: "root", Operation: "write", Error: "No space left on device", NoSpace: true}
+			want := control.Pause{Status: control.PausedIOError, Disk: "root", Operation: "write",
+				Error: "No space left on device", NoSpace: true}
 			if paused := v.expectState(control.StatePaused); paused.Pause == nil || *paused.Pause != want {
 				t.Errorf("paused for %+v, want %+v", paused.Pause, want)
 			}

@@ -68,8 +68,8 @@ func parseIOError(e monitor.Event, m *qemuargs.Machine) (failed life.IOError, st
 	return failed, true
 }
 
-// diskOfNode is the name of the disk whose device uses a block node. For an unknown node it is
-// the node's name.
+// diskOfNode returns the name of the disk whose device uses a block node. For an unknown node it returns the node's
+// name.
 func diskOfNode(m *qemuargs.Machine, node string) string {
 	for _, d := range m.Disks {
 		var device struct {

@@ -13,7 +13,8 @@ import (
 
 func TestParseIOError(t *testing.T) {
 	long := strings.Repeat("long-", 8) + "name"
-	m := &qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "root", Driver: qemuargs.VirtioBlk}, {Name: long, Driver: qemuargs.VirtioBlk}}}
+	m := &qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "root", Driver: qemuargs.VirtioBlk},
+		{Name: long, Driver: qemuargs.VirtioBlk}}}
 	device, err := json.Marshal(m.Disks[1].Device())
 	var props struct{ Drive string }
 	if err == nil {
@@ -26,8 +27,10 @@ func TestParseIOError(t *testing.T) {
 		data string
 		want *life.IOError
 	}{
-		{`{"node-name": "disk-root", "operation": "write", "action": "stop", "nospace": true, "reason": "full"}`, &life.IOError{Disk: "root", Operation: "write", Text: "full", NoSpace: true}},
-		{`{"node-name": "` + props.Drive + `", "operation": "read", "action": "stop", "reason": "bad"}`, &life.IOError{Disk: long, Operation: "read", Text: "bad"}},
+		{`{"node-name": "disk-root", "operation": "write", "action": "stop", "nospace": true, "reason": "full"}`,
+			&life.IOError{Disk: "root", Operation: "write", Text: "full", NoSpace: true}},
+		{`{"node-name": "` + props.Drive + `", "operation": "read", "action": "stop", "reason": "bad"}`,
+			&life.IOError{Disk: long, Operation: "read", Text: "bad"}},
 		{`{"node-name": "other", "action": "stop"}`, &life.IOError{Disk: "other"}},
 		{`{"node-name": "disk-root", "action": "report"}`, nil},
 		{`{"node-name": 7, "action": ["stop"]}`, nil},

@@ -41,7 +41,7 @@ var fakes = processtest.Fakes{
 	"qemu-version-hangs": processtest.Hang,
 }
 
-// qemu answers -version, and plays on the monitor, which is file 3, else.
+// qemu answers -version. Without -version it plays on the monitor, which is file 3.
 func qemu(play func(*fakeMonitor)) {
 	if slices.Contains(os.Args, "-version") {
 		fmt.Println("QEMU emulator version 99.1 (fake)")
@@ -73,12 +73,12 @@ func (m *fakeMonitor) greet() {
 	m.say(`{"QMP": {"version": {"qemu": {"micro": 0, "minor": 1, "major": 99}, "package": ""}, "capabilities": []}}`)
 }
 
-// reads says whether the command just read is this one.
+// reads reports whether the command just read is this one.
 func (m *fakeMonitor) reads(command string) bool {
 	return strings.Contains(m.commands.Text(), `"`+command+`"`)
 }
 
-// answer the command just read.
+// answer answers the command just read.
 func (m *fakeMonitor) answer(with string) {
 	_, id, _ := strings.Cut(m.commands.Text(), `"id":`)
 	m.say(`{` + with + `, "id": ` + id[:strings.IndexAny(id, ",}")] + `}`)
@@ -109,7 +109,7 @@ func (m *fakeMonitor) event(name, data string) {
 
 func (m *fakeMonitor) run() { m.handshake(); m.next("cont"); m.event("RESUME", "{}") }
 
-// receive has a guest at once, and reads the word to let it run, but does not answer it.
+// receive receives a guest at once. It reads the word to let the guest run, and does not answer it.
 func (m *fakeMonitor) receive() {
 	m.handshake()
 	told := false
@@ -151,8 +151,10 @@ func (m *fakeMonitor) chat() {
 // pause stops as for an I/O error, resumes, and stops again for good.
 func (m *fakeMonitor) pause() {
 	m.run()
-	m.event("BLOCK_IO_ERROR", `{"device": "", "node-name": "disk-root", "operation": "write", "action": "report", "reason": "not this one"}`)
-	m.event("BLOCK_IO_ERROR", `{"device": "", "node-name": "disk-root", "operation": "read", "action": "stop", "reason": "Input/output error"}`)
+	m.event("BLOCK_IO_ERROR",
+		`{"device": "", "node-name": "disk-root", "operation": "write", "action": "report", "reason": "not this one"}`)
+	m.event("BLOCK_IO_ERROR",
+		`{"device": "", "node-name": "disk-root", "operation": "read", "action": "stop", "reason": "Input/output error"}`)
 	m.event("STOP", "{}")
 	m.event("RESUME", "{}")
 	m.event("STOP", "{}")
@@ -269,7 +271,8 @@ func TestPause(t *testing.T) {
 	v.request.GraceSeconds = 1
 	started := v.start()
 	failed := v.expectState(control.StatePaused).Pause
-	if want := (control.Pause{Status: control.PausedIOError, Disk: "root", Operation: "read", Error: "Input/output error"}); failed == nil || *failed != want {
+	if want := (control.Pause{Status: control.PausedIOError, Disk: "root", Operation: "read",
+		Error: "Input/output error"}); failed == nil || *failed != want {
 		t.Errorf("paused for %+v, want %+v", failed, want)
 	}
 	if running := v.expectState(control.StateRunning); running.Pause != nil {

@@ -27,8 +27,9 @@ func keeper(t *testing.T, volume string) func() *vm {
 	}
 }
 
-// hostileVariables puts at path, in place of the UEFI variables, what a tenant may put there. The guest does not start, the end names the file, and no
-// launcher waits for it. left is what OVMF wrote. Nothing is at path afterwards.
+// hostileVariables puts at path, in place of the UEFI variables, what a tenant may put there. The guest does not
+// start, the end names the file, and no launcher waits for it. left is what OVMF wrote. Nothing is at path
+// afterwards.
 func hostileVariables(t *testing.T, start func() *vm, path string, left []byte) {
 	t.Helper()
 	must := func(errs ...error) {
@@ -43,16 +44,21 @@ func hostileVariables(t *testing.T, start func() *vm, path string, left []byte) 
 		put     func() error
 		message string
 	}{
-		"a link":      {func() error { return os.Symlink(outside, path) }, "/nvram/variables.fd is a symbolic link"},
-		"a FIFO":      {func() error { return unix.Mkfifo(path, 0o666) }, "/nvram/variables.fd is a FIFO"},
-		"a device":    {func() error { return unix.Mknod(path, unix.S_IFBLK|0o666, int(unix.Mkdev(7, 0))) }, "/nvram/variables.fd is a block device"},
-		"a hard link": {func() error { return errors.Join(os.WriteFile(path+"2", left, 0o660), os.Link(path+"2", path)) }, "has 2 names"},
-		"too small":   {func() error { return os.WriteFile(path, left[:len(left)-1], 0o660) }, fmt.Sprintf("has %d bytes", len(left)-1)},
-		"too large":   {func() error { return os.WriteFile(path, append(bytes.Clone(left), 0), 0o660) }, fmt.Sprintf("has %d bytes", len(left)+1)},
+		"a link": {func() error { return os.Symlink(outside, path) }, "/nvram/variables.fd is a symbolic link"},
+		"a FIFO": {func() error { return unix.Mkfifo(path, 0o666) }, "/nvram/variables.fd is a FIFO"},
+		"a device": {func() error { return unix.Mknod(path, unix.S_IFBLK|0o666, int(unix.Mkdev(7, 0))) },
+			"/nvram/variables.fd is a block device"},
+		"a hard link": {func() error { return errors.Join(os.WriteFile(path+"2", left, 0o660), os.Link(path+"2", path)) },
+			"has 2 names"},
+		"too small": {func() error { return os.WriteFile(path, left[:len(left)-1], 0o660) },
+			fmt.Sprintf("has %d bytes", len(left)-1)},
+		"too large": {func() error { return os.WriteFile(path, append(bytes.Clone(left), 0), 0o660) },
+			fmt.Sprintf("has %d bytes", len(left)+1)},
 	} {
 		must(os.Remove(path), c.put())
 		v := start()
-		if end := v.expectEnd(control.ReasonStartFailed, c.message); !strings.Contains(end.Message, "the UEFI variables on the claim with the guest's state") {
+		if end := v.expectEnd(control.ReasonStartFailed, c.message); !strings.Contains(end.Message,
+			"the UEFI variables on the claim with the guest's state") {
 			t.Errorf("%s: the end does not name the state: %q", name, end.Message)
 		}
 	}
@@ -62,8 +68,9 @@ func hostileVariables(t *testing.T, start func() *vm, path string, left []byte) 
 	must(os.Remove(path))
 }
 
-// garbledVariables puts noise, and variables with a broken header, at path. They are the guest's own trouble: its firmware reads them inside the guest.
-// QEMU runs, and ends when the launcher is asked to end. left is what OVMF wrote.
+// garbledVariables puts noise, and variables with a broken header, at path. They are the guest's own trouble: its
+// firmware reads them inside the guest. QEMU runs, and ends when the launcher is asked to end. left is what OVMF
+// wrote.
 func garbledVariables(t *testing.T, start func() *vm, path string, left []byte) {
 	t.Helper()
 	random := rand.New(rand.NewSource(1))
@@ -90,7 +97,8 @@ func garbledVariables(t *testing.T, start func() *vm, path string, left []byte) 
 	}
 }
 
-// TestVariablesSwapped: a tenant who swaps the variables for a link again and again while the guest starts gives QEMU no file outside of the volume.
+// TestVariablesSwapped: a tenant who swaps the variables for a link again and again while the guest starts gives QEMU
+// no file outside of the volume.
 func TestVariablesSwapped(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
@@ -100,7 +108,8 @@ func TestVariablesSwapped(t *testing.T) {
 	template := launch(t)
 	template.uefi(false)
 	good, err := os.ReadFile(template.request.Machine.Firmware.Variables.Template)
-	template.must(err, os.WriteFile(outside, secret, 0o660), os.Mkdir(filepath.Dir(path), 0o777), os.WriteFile(path, good, 0o660), os.Symlink(outside, path+".link"))
+	template.must(err, os.WriteFile(outside, secret, 0o660), os.Mkdir(filepath.Dir(path), 0o777),
+		os.WriteFile(path, good, 0o660), os.Symlink(outside, path+".link"))
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -129,7 +138,8 @@ func TestVariablesSwapped(t *testing.T) {
 				}
 			}
 			v.stop()
-		} else if end := v.termination(); end.Reason != control.ReasonStartFailed || !strings.Contains(end.Message, "is a symbolic link") {
+		} else if end := v.termination(); end.Reason != control.ReasonStartFailed ||
+			!strings.Contains(end.Message, "is a symbolic link") {
 			t.Errorf("a swapped file ends with %+v", end)
 		}
 	}
@@ -141,8 +151,8 @@ func TestVariablesSwapped(t *testing.T) {
 	}
 }
 
-// TestHostileTPMFolder: what a tenant puts in place of a TPM's folder or files keeps the guest from starting, and the end names it. The guest finds its TPM
-// again when the tenant has mended that.
+// TestHostileTPMFolder: what a tenant puts in place of a TPM's folder or files keeps the guest from starting, and the
+// end names it. The guest finds its TPM again when the tenant has mended that.
 func TestHostileTPMFolder(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
@@ -164,8 +174,9 @@ func TestHostileTPMFolder(t *testing.T) {
 		message string
 	}{
 		"a link as the folder": {folder, func() error { return os.Symlink(outside, folder) }, "/tpm/1 is not a folder"},
-		"a link as the state":  {file, func() error { return os.Symlink(filepath.Join(outside, "tpm2-00.permall"), file) }, "is a symbolic link"},
-		"a FIFO as the state":  {file, func() error { return unix.Mkfifo(file, 0o600) }, "is a FIFO"},
+		"a link as the state": {file, func() error { return os.Symlink(filepath.Join(outside, "tpm2-00.permall"), file) },
+			"is a symbolic link"},
+		"a FIFO as the state": {file, func() error { return unix.Mkfifo(file, 0o600) }, "is a FIFO"},
 		"a device as the state": {file, func() error { return unix.Mknod(file, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))) },
 			"is a character device"},
 	} {
@@ -173,7 +184,8 @@ func TestHostileTPMFolder(t *testing.T) {
 		first.must(os.Rename(c.place, aside), c.put())
 		v := next()
 		v.must(v.call(control.CommandStart, v.request, nil))
-		if end := v.expectEnd(control.ReasonStartFailed, c.message); !strings.Contains(end.Message, "the TPM's state on the claim with the guest's state") {
+		if end := v.expectEnd(control.ReasonStartFailed, c.message); !strings.Contains(end.Message,
+			"the TPM's state on the claim with the guest's state") {
 			t.Errorf("%s: the end does not name the state: %q", name, end.Message)
 		}
 		first.must(os.Remove(c.place), os.Rename(aside, c.place))

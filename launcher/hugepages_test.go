@@ -24,7 +24,7 @@ func (v *vm) onHugePages(guests int64) {
 
 var hugetlb = regexp.MustCompile(`(?m)^(?:Shared|Private)_Hugetlb: +(\d+) kB$`)
 
-// hugeMemory is how many bytes of a process are huge pages of the pool.
+// hugeMemory returns how many bytes of a process are huge pages of the pool.
 func (v *vm) hugeMemory(pid int) (bytes int64) {
 	v.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

@@ -77,7 +77,7 @@ func (j *jobs) find(id uint64) (*job, error) {
 	return nil, fmt.Errorf("there is no job %d", id)
 }
 
-// running says whether a job has not ended.
+// running reports whether any job has not ended.
 func (j *jobs) running() bool {
 	return slices.ContainsFunc(j.all, func(known *job) bool { return !known.Finished() })
 }
@@ -93,7 +93,8 @@ func (j *jobs) list() []control.Job {
 // startJob runs work beside the loop, and answers with the job's number at once. The state
 // report before that answer lists the job already. ended gets the job's error, or why it cannot
 // begin, on the loop, before the report of its end. startJob returns what cancels the job.
-func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.JobKind, target string, total int64, work func(context.Context) (done int64, err error), ended func(error)) context.CancelFunc {
+func (l *launcher) startJob(ctx context.Context, m *link.Command, kind control.JobKind, target string, total int64,
+	work func(context.Context) (done int64, err error), ended func(error)) context.CancelFunc {
 	working, cancel := context.WithCancel(ctx)
 	j, err := l.jobs.begin(kind, target, total, cancel)
 	if err != nil {
@@ -124,7 +125,8 @@ func (l *launcher) cancelJob(_ context.Context, m *link.Command) {
 	j, err := l.namedJob(m)
 	switch {
 	case err != nil:
-	case j.Kind == control.JobMigrate && !j.Finished() && l.life.Follows(), j.Kind == control.JobReceive && !j.Finished() && l.life.Memory == life.Coming:
+	case j.Kind == control.JobMigrate && !j.Finished() && l.life.Follows(),
+		j.Kind == control.JobReceive && !j.Finished() && l.life.Memory == life.Coming:
 		err = fmt.Errorf("cannot cancel job %d: the guest's memory follows the guest to another node (post-copy), and there is no way back", j.ID)
 	default:
 		j.cancel()

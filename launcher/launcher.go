@@ -53,8 +53,8 @@ type Config struct {
 	DiskPatience time.Duration
 	// HostCPUs are the CPUs that the launcher may run on. Nil: as the kernel says.
 	HostCPUs func() ([]pinning.CPU, error)
-	// PID is the process whose threads make room for a guest with dedicated CPUs: the launcher's own. 0: none does, because the process
-	// is not the launcher's alone.
+	// PID is the process whose threads make room for a guest with dedicated CPUs: the launcher's own. 0: none does,
+	// because the process is not the launcher's alone.
 	PID int
 	// Stdout gets what the guest writes to its serial port; QEMU's own
 	// messages go to Stderr.
@@ -76,7 +76,8 @@ func (c *Config) defaults() {
 		path  string
 	}{
 		{&c.QEMU, layout.QEMU}, {&c.TPM, layout.SWTPM}, {&c.SlotSocket, layout.SlotSocket},
-		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.VNCSocket, layout.VNCSocket}, {&c.AgentSocket, layout.AgentSocket}, {&c.ResolvConf, "/etc/resolv.conf"},
+		{&c.ConsoleSocket, layout.ConsoleSocket}, {&c.VNCSocket, layout.VNCSocket}, {&c.AgentSocket, layout.AgentSocket},
+		{&c.ResolvConf, "/etc/resolv.conf"},
 	} {
 		if *d.value == "" {
 			*d.value = d.path
@@ -254,7 +255,7 @@ func (l *launcher) note(before life.State) {
 	}
 }
 
-// report is the state as virt-handler gets it.
+// report returns the state as virt-handler gets it.
 func (l *launcher) report() control.StateReport {
 	r := l.life.Report()
 	if l.start != nil {
@@ -274,7 +275,7 @@ func (l *launcher) report() control.StateReport {
 	return r
 }
 
-// termination says how the VM ended, with QEMU's last words.
+// termination returns how the VM ended, with QEMU's last words. It waits for the end of the TPM's emulator.
 func (l *launcher) termination() control.Termination {
 	t := l.life.Termination()
 	if l.qemu != nil {

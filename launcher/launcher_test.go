@@ -42,12 +42,14 @@ func TestAgentEndsWithQEMU(t *testing.T) {
 	defer theirs.Close()
 	log := slog.New(slog.DiscardHandler)
 	var last control.AgentReport
-	following := agent.New(ours, &qemuargs.Machine{}, agent.Credentials{Wanted: []control.AgentCredential{{}}}, func(r control.AgentReport) { last = r }, log)
+	following := agent.New(ours, &qemuargs.Machine{}, agent.Credentials{Wanted: []control.AgentCredential{{}}},
+		func(r control.AgentReport) { last = r }, log)
 	defer following.Close()
 	if last.Credentials == nil {
 		t.Fatalf("the first report is %+v", last)
 	}
-	l := launcher{Config: Config{Log: log}, agent: following, link: link.New(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
+	l := launcher{Config: Config{Log: log}, agent: following,
+		link: link.New(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
 	defer l.link.Close()
 	l.hear(t.Context(), life.Canceled{}, nil)
 	if last.Credentials != nil {
@@ -55,8 +57,8 @@ func TestAgentEndsWithQEMU(t *testing.T) {
 	}
 }
 
-// TestProbeBeforeStart: a guest that has not been started is not to blame; the
-// kubelet's liveness probe must not end a launcher that waits for a disk.
+// TestProbeBeforeStart: a guest that has not been started is not to blame. The kubelet's liveness probe must not end
+// a launcher that waits for a disk.
 func TestProbeBeforeStart(t *testing.T) {
 	t.Parallel()
 	for _, port := range []bool{true, false} {
@@ -75,14 +77,16 @@ func TestProbeBeforeStart(t *testing.T) {
 		if answer, err := ask(`{"timeoutSeconds": 5}`); err != nil || !strings.Contains(answer.Skipped, "not been started") {
 			t.Errorf("before the start: %+v, %v", answer, err)
 		}
-		if answer, err := ask(`{"timeoutSeconds": 5, "readiness": true}`); err != nil || !strings.Contains(answer.Error, "not been started") {
+		if answer, err := ask(`{"timeoutSeconds": 5, "readiness": true}`); err != nil ||
+			!strings.Contains(answer.Error, "not been started") {
 			t.Errorf("readiness before the start: %+v, %v", answer, err)
 		}
 		if port {
 			v.request.Machine.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}
 		}
 		v.start()
-		if answer, err := ask(`{"timeoutSeconds": 5}`); port && (err != nil || !strings.Contains(answer.Error, "not connected")) || !port && err == nil {
+		if answer, err := ask(`{"timeoutSeconds": 5}`); port &&
+			(err != nil || !strings.Contains(answer.Error, "not connected")) || !port && err == nil {
 			t.Errorf("with a port (%v) and no agent: %+v, %v", port, answer, err)
 		}
 	}

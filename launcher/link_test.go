@@ -26,7 +26,8 @@ func TestHello(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	hello := v.conn.Hello
-	if hello.Version != control.Version || !reflect.DeepEqual(hello.State, control.StateReport{State: control.StateWaiting}) {
+	if hello.Version != control.Version ||
+		!reflect.DeepEqual(hello.State, control.StateReport{State: control.StateWaiting}) {
 		t.Errorf("hello %+v", hello)
 	}
 	version, err := exec.Command(v.QEMU, "-version").Output()
@@ -36,13 +37,14 @@ func TestHello(t *testing.T) {
 	}
 	var fs unix.Statfs_t
 	var theirs, ours unix.Stat_t
-	v.must(unix.Fstatfs(int(v.conn.NetNS.Fd()), &fs), unix.Fstat(int(v.conn.NetNS.Fd()), &theirs), unix.Stat("/proc/self/ns/net", &ours))
+	v.must(unix.Fstatfs(int(v.conn.NetNS.Fd()), &fs), unix.Fstat(int(v.conn.NetNS.Fd()), &theirs),
+		unix.Stat("/proc/self/ns/net", &ours))
 	if fs.Type != unix.NSFS_MAGIC || theirs.Ino != ours.Ino || theirs.Dev != ours.Dev {
 		t.Errorf("the file that came is no network namespace of the launcher's (file system %#x)", fs.Type)
 	}
 }
 
-// TestLauncherMayComeBeforeItsHandler: the launcher may be first.
+// TestLauncherMayComeBeforeItsHandler: the launcher may be there before its handler.
 func TestLauncherMayComeBeforeItsHandler(t *testing.T) {
 	t.Parallel()
 	v := prepareVM(t)
@@ -73,21 +75,25 @@ func TestInspectVolumes(t *testing.T) {
 	image("../outside", qemuImg("create", "-q", "-f", "raw"))
 	image("link", func(path string) error { return os.Symlink("/etc/passwd", path) })
 
-	names := []control.ContainerDisk{{Volume: "good"}, {Volume: "raw", Path: "/disk/image"}, {Volume: "backed"}, {Volume: "corrupt"}, {Volume: "link"},
-		{Volume: "missing"}, {Volume: "good", Path: "/disk/other"}, {Volume: "good", Path: "/../../handler.sock"}, {Volume: "../images/good"}, {Volume: "../outside"}}
+	names := []control.ContainerDisk{{Volume: "good"}, {Volume: "raw", Path: "/disk/image"}, {Volume: "backed"},
+		{Volume: "corrupt"}, {Volume: "link"}, {Volume: "missing"}, {Volume: "good", Path: "/disk/other"},
+		{Volume: "good", Path: "/../../handler.sock"}, {Volume: "../images/good"}, {Volume: "../outside"}}
 	var reply control.InspectReply
 	v.must(v.call(control.CommandInspect, control.InspectRequest{ContainerDisks: names}, &reply))
 	if len(reply.ContainerDisks) != len(names) {
 		t.Fatalf("%d answers to %d questions", len(reply.ContainerDisks), len(names))
 	}
-	good := qemuargs.ImageFacts{Path: filepath.Join(v.Images, "good/disk/image"), Format: qemuargs.QCOW2, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[0].Direct}
-	raw := qemuargs.ImageFacts{Path: filepath.Join(v.Images, "raw/disk/image"), Format: qemuargs.Raw, VirtualSize: 3 << 20, Direct: reply.ContainerDisks[1].Direct}
+	good := qemuargs.ImageFacts{Path: filepath.Join(v.Images, "good/disk/image"), Format: qemuargs.QCOW2,
+		VirtualSize: 3 << 20, Direct: reply.ContainerDisks[0].Direct}
+	raw := qemuargs.ImageFacts{Path: filepath.Join(v.Images, "raw/disk/image"), Format: qemuargs.Raw, VirtualSize: 3 << 20,
+		Direct: reply.ContainerDisks[1].Direct}
 	for i, want := range []struct {
 		facts qemuargs.ImageFacts
 		err   string
 	}{
 		{good, ""}, {raw, ""}, {err: "backing file"}, {err: "cut off"}, {err: "symbolic link"},
-		{err: "no such file"}, {err: "no file /disk/other"}, {err: "no file /handler.sock"}, {good, ""}, {err: "no such file"},
+		{err: "no such file"}, {err: "no file /disk/other"}, {err: "no file /handler.sock"}, {good, ""},
+		{err: "no such file"},
 	} {
 		got := reply.ContainerDisks[i]
 		if want.err != "" && !strings.Contains(got.Error, want.err) || want.err == "" && got != want.facts {
@@ -138,7 +144,7 @@ func sameState(t *testing.T, got, want control.StateReport) {
 	}
 }
 
-// TestVMEndsWithoutHandler: how a VM ends is known though nobody listens.
+// TestVMEndsWithoutHandler: the launcher tells how its VM ends although no handler listens.
 func TestVMEndsWithoutHandler(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
@@ -151,7 +157,7 @@ func TestVMEndsWithoutHandler(t *testing.T) {
 	v.qemuGone(started)
 }
 
-// TestHangingHandlerHoldsUpNothing: one that hangs holds up neither the guest nor the end.
+// TestHangingHandlerHoldsUpNothing: a handler that hangs holds up neither the guest nor the end.
 func TestHangingHandlerHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	v := prepareVM(t)
@@ -202,7 +208,8 @@ func TestProtocolViolations(t *testing.T) {
 		hello.Close()
 		return raw, conn
 	}
-	for _, line := range []string{"no JSON\n", `{"execute":"start","execute2":"x"}` + "\n", `{"event":"state"}` + "\n", `{"execute":"start","files":3}` + "\n",
+	for _, line := range []string{"no JSON\n", `{"execute":"start","execute2":"x"}` + "\n", `{"event":"state"}` + "\n",
+		`{"execute":"start","files":3}` + "\n",
 		strings.Repeat("x", control.MaxMessageBytes+1)} {
 		raw, conn := greeted()
 		go raw.Write([]byte(line))
@@ -212,7 +219,8 @@ func TestProtocolViolations(t *testing.T) {
 		raw.Close()
 	}
 	_, conn := greeted()
-	for _, execute := range []string{"no-such-command", control.CommandStart, control.CommandInspect, control.CommandReject} {
+	for _, execute := range []string{"no-such-command", control.CommandStart, control.CommandInspect,
+		control.CommandReject} {
 		v.must(conn.Send(control.Message{Execute: execute, ID: 7, Data: []byte(`{"unknown":1}`)}))
 		if m, err := conn.Receive(); err != nil || m.ID != 7 || m.Error == nil {
 			t.Errorf("%s: answer %+v, error %v", execute, m, err)
@@ -227,23 +235,32 @@ func TestRefusedCommands(t *testing.T) {
 	zero, err := os.Open("/dev/zero")
 	v.must(err)
 	defer zero.Close()
-	if err := v.call(control.CommandStart, v.request, nil, control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) || !strings.Contains(err.Error(), "no use") {
+	if err := v.call(control.CommandStart, v.request, nil,
+		control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) ||
+		!strings.Contains(err.Error(), "no use") {
 		t.Errorf("start with a file that the machine has no use for: %v", err)
 	}
 	needs := v.request
 	needs.Machine.NICs = []qemuargs.NIC{{Name: "default", Queues: 2}}
-	if err := v.call(control.CommandStart, needs, nil, control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) || !strings.Contains(err.Error(), `without the file "tap/default/1"`) {
+	if err := v.call(control.CommandStart, needs, nil,
+		control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) ||
+		!strings.Contains(err.Error(), `without the file "tap/default/1"`) {
 		t.Errorf("start with one file of two: %v", err)
 	}
 	needs.Machine.NICs = []qemuargs.NIC{{Name: "default", Queues: 1, Vhost: true}}
-	if err := v.call(control.CommandStart, needs, nil, control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) || !strings.Contains(err.Error(), `without the file "vhost/default/0"`) {
+	if err := v.call(control.CommandStart, needs, nil,
+		control.File{Name: "tap/default/0", File: zero}); !errors.As(err, &remote) ||
+		!strings.Contains(err.Error(), `without the file "vhost/default/0"`) {
 		t.Errorf("start without the file of vhost-net: %v", err)
 	}
-	if err := v.call(control.CommandStart, needs, nil, control.File{Name: "vhost/default/0", File: zero}); !errors.As(err, &remote) || !strings.Contains(err.Error(), `without the file "tap/default/0"`) {
+	if err := v.call(control.CommandStart, needs, nil,
+		control.File{Name: "vhost/default/0", File: zero}); !errors.As(err, &remote) ||
+		!strings.Contains(err.Error(), `without the file "tap/default/0"`) {
 		t.Errorf("start with the file of vhost-net alone: %v", err)
 	}
 	started := v.boot() // refused starts have changed nothing
-	if err := v.call(control.CommandStart, v.request, nil); !errors.As(err, &remote) || !strings.Contains(err.Error(), "running") {
+	if err := v.call(control.CommandStart, v.request, nil); !errors.As(err, &remote) ||
+		!strings.Contains(err.Error(), "running") {
 		t.Errorf("second start: %v", err)
 	}
 	if err := v.call(control.CommandReject, control.Termination{Message: "no"}, nil); !errors.As(err, &remote) {
@@ -259,7 +276,8 @@ func TestRefusedCommands(t *testing.T) {
 func TestRefusedFiles(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	v := launch(t)
-	for _, command := range []string{"no-such-command", control.CommandInspect, control.CommandStart, control.CommandReject, control.CommandQueryState} {
+	for _, command := range []string{"no-such-command", control.CommandInspect, control.CommandStart,
+		control.CommandReject, control.CommandQueryState} {
 		r, w, err := os.Pipe()
 		v.must(err)
 		err = v.call(command, map[string]int{"unknown": 1}, nil, control.File{Name: "w", File: w})
@@ -278,7 +296,8 @@ func TestRefusedFiles(t *testing.T) {
 func TestRejectedVMEndsWithTheReason(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
-	v.must(v.call(control.CommandReject, control.Termination{Reason: control.ReasonGuestShutdown, Message: "no such disk"}, nil))
+	v.must(v.call(control.CommandReject,
+		control.Termination{Reason: control.ReasonGuestShutdown, Message: "no such disk"}, nil))
 	end := v.termination()
 	if want := (control.Termination{Reason: control.ReasonStartFailed, Message: "no such disk"}); end != want {
 		t.Errorf("ended with %+v, want %+v", end, want)

@@ -28,7 +28,8 @@ func setLinks(ctx context.Context, client *qmp.Client, nics []qemuargs.NIC) erro
 	return nil
 }
 
-// setLink changes the link of a card, and the Machine with it: the Machine that a migration's target gets has the link's state.
+// setLink changes the link of a card, and the Machine with it: the Machine that a migration's target gets has the
+// link's state.
 func (l *launcher) setLink(ctx context.Context, m *link.Command) {
 	var request control.SetLinkRequest
 	if err := control.Decode(m.Data, &request); err != nil {
@@ -66,7 +67,7 @@ func (l *launcher) setLink(ctx context.Context, m *link.Command) {
 	})
 }
 
-// noteLink has the Machine say what a link is, and reports that.
+// noteLink notes in the Machine whether a link is down, and reports that.
 func (l *launcher) noteLink(nic int, down bool) {
 	l.changeMachine(func(m *qemuargs.Machine) {
 		m.NICs = slices.Clone(m.NICs)
@@ -75,19 +76,20 @@ func (l *launcher) noteLink(nic int, down bool) {
 	l.link.Report(l.report())
 }
 
-// settleLinks gives the links of a guest that has come the states that the Machine says. What has come says what they were when
-// the guest left, and a link may have changed after the Machine was sent.
+// settleLinks gives the links of a guest that has come the states that the Machine says. What has come says what they
+// were when the guest left, and a link may have changed after the Machine was sent.
 func (l *launcher) settleLinks(ctx context.Context) {
 	client, nics := l.qmp, l.start.Machine.NICs
 	l.linking = true // nobody changes a link meanwhile
-	l.ask(ctx, 2*operateTimeout, func(ctx context.Context) error { return settleEach(ctx, operateTimeout, client, nics) }, func(err error) {
-		l.linking = false
-		l.warn("settle the links of the guest that has come")(err)
-	})
+	l.ask(ctx, 2*operateTimeout, func(ctx context.Context) error { return settleEach(ctx, operateTimeout, client, nics) },
+		func(err error) {
+			l.linking = false
+			l.warn("settle the links of the guest that has come")(err)
+		})
 }
 
-// settleEach refreshes links, and then gives each link its state. Links that were taken down come up again also if QEMU was too slow to take
-// down another link, so each of the two has a time of its own.
+// settleEach refreshes links, and then gives each link its state. Links that were taken down come up again also if
+// QEMU was too slow to take down another link, so each of the two has a time of its own.
 func settleEach(ctx context.Context, each time.Duration, client *qmp.Client, nics []qemuargs.NIC) error {
 	refreshing, cancel := context.WithTimeout(ctx, each)
 	errs := []error{refreshLinks(refreshing, client, nics)}
@@ -102,8 +104,8 @@ func settleEach(ctx context.Context, each time.Duration, client *qmp.Client, nic
 	return errors.Join(errs...)
 }
 
-// refreshTime is how long a link is down that is refreshed. The guest's driver reads the link's state when an interrupt comes,
-// and would see no change if the link were up again by then.
+// refreshTime is how long a link is down that is refreshed. The guest's driver reads the link's state when an
+// interrupt comes, and would see no change if the link were up again by then.
 const refreshTime = time.Second
 
 // refreshLinks takes down the links of which the Machine says so, and returns when the guest had the time to see that.

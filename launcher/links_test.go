@@ -14,7 +14,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestLinksComeUpAgain: QEMU takes down one link and does not answer for another one. The link that is down comes up again.
+// TestLinksComeUpAgain: QEMU takes down one link and does not answer for another one. The link that is down comes up
+// again.
 func TestLinksComeUpAgain(t *testing.T) {
 	t.Parallel()
 	testkit.Slower(t, 500*time.Millisecond, func(each time.Duration) error { return linksComeUpAgain(t, each) })
@@ -48,7 +49,8 @@ func linksComeUpAgain(t *testing.T, each time.Duration) error {
 	if err := client.Connect(); err != nil {
 		t.Fatal(err)
 	}
-	nics := []qemuargs.NIC{{Name: "a", RefreshLink: true}, {Name: "b", RefreshLink: true}, {Name: "card", HostDevice: "0000:01:00.0"}}
+	nics := []qemuargs.NIC{{Name: "a", RefreshLink: true}, {Name: "b", RefreshLink: true},
+		{Name: "card", HostDevice: "0000:01:00.0"}}
 	err := settleEach(t.Context(), each, client, nics)
 	if !errors.Is(err, qmp.ErrTimeout) {
 		t.Errorf("QEMU did not answer: %v", err)

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestSilentQEMUIsSaidToBeSilent: a QEMU that does not answer is said to be silent, no more,
-// and no longer than that.
+// TestSilentQEMUIsSaidToBeSilent: a QEMU that does not answer is said to be silent for as long as it does not, and
+// nothing else is done about it.
 func TestSilentQEMUIsSaidToBeSilent(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
@@ -130,8 +130,7 @@ func TestStorageFullForAWhile(t *testing.T) {
 	v.expectEnd(control.ReasonGuestShutdown, "")
 }
 
-// TestSlowlyFaultyQEMU: nor does a QEMU that says nothing, or nonsense, hold up
-// the launcher for ever.
+// TestSlowlyFaultyQEMU: a QEMU that says nothing, or nonsense, does not hold up the launcher for ever.
 func TestSlowlyFaultyQEMU(t *testing.T) {
 	t.Parallel()
 	for _, f := range []faultyQEMU{

@@ -44,7 +44,7 @@ type moving struct {
 	report   *control.MigrationReport
 }
 
-// look has the job look at QEMU.
+// look makes the job look at QEMU.
 func (m *moving) look() {
 	select {
 	case m.changed <- struct{}{}:
@@ -137,7 +137,8 @@ func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
 		return
 	}
 	if disk.Carried() {
-		l.moving.carried = append(l.moving.carried, migration.Carried{Disk: disk.Name, Path: disk.Image.Path, Size: disk.Image.Packed, Channel: ours})
+		l.moving.carried = append(l.moving.carried,
+			migration.Carried{Disk: disk.Name, Path: disk.Image.Path, Size: disk.Image.Packed, Channel: ours})
 		m.Answer(nil, nil, theirs)
 		return
 	}
@@ -145,14 +146,14 @@ func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
 	m.Answer(nil, nil, theirs)
 }
 
-// namesVariables says whether a command is about the UEFI variables, and not a disk.
+// namesVariables reports whether a command is about the UEFI variables, and not about a disk.
 func namesVariables(m *link.Command) bool {
 	var request control.DiskRequest
 	return control.Decode(m.Data, &request) == nil && request.Disk == control.VariablesDisk
 }
 
-// keptVariables is how the launcher reaches the file of the UEFI variables on the claim with the guest's state, and its size. The file's own path
-// may lead elsewhere by now.
+// keptVariables returns the path by which the launcher reaches the file of the UEFI variables on the claim with the
+// guest's state, and the file's size. The file's own path may lead elsewhere by now.
 func (l *launcher) keptVariables(m *link.Command) (path string, size int64, err error) {
 	f := l.start.Machine.Firmware
 	if f == nil || !f.Variables.InState || l.variables == nil {
@@ -161,7 +162,7 @@ func (l *launcher) keptVariables(m *link.Command) (path string, size int64, err 
 	return fmt.Sprintf("/proc/self/fd/%d", l.variables.Fd()), f.VariablesSize(), nil
 }
 
-// mirrorVariables is mirrorDisk for the UEFI variables.
+// mirrorVariables does for the UEFI variables what mirrorDisk does for a disk.
 func (l *launcher) mirrorVariables(m *link.Command) {
 	path, size, err := l.keptVariables(m)
 	switch {
@@ -184,7 +185,7 @@ func (l *launcher) mirrorVariables(m *link.Command) {
 	m.Answer(nil, nil, theirs)
 }
 
-// namedDisk is the disk of the Machine that a command names, which is writable or carried.
+// namedDisk returns the disk of the Machine that a command names. The disk is writable or carried.
 func (l *launcher) namedDisk(m *link.Command) (disk qemuargs.Disk, err error) {
 	var request control.DiskRequest
 	if err := control.Decode(m.Data, &request); err != nil {
@@ -198,7 +199,7 @@ func (l *launcher) namedDisk(m *link.Command) (disk qemuargs.Disk, err error) {
 	return disk, fmt.Errorf("%s: the machine has no disk %q that is copied", m.Execute, request.Disk)
 }
 
-// tell has the loop hear an event of a job's.
+// tell makes the loop hear an event of a job's.
 func (l *launcher) tell(ctx context.Context, e life.Event) {
 	select {
 	case l.results <- func() { l.hear(ctx, e, nil) }:
@@ -228,13 +229,14 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 		m.Answer(nil, err)
 		return
 	}
-	l.moving.limits = migration.Limits{Bandwidth: r.BytesPerSecond, Downtime: time.Duration(r.DowntimeMilliseconds) * time.Millisecond,
-		Completion: time.Duration(r.CompletionSeconds) * time.Second, Stall: time.Duration(r.StallSeconds) * time.Second, AutoConverge: r.AutoConverge,
-		PostCopy: r.PostCopy}
+	l.moving.limits = migration.Limits{
+		Bandwidth: r.BytesPerSecond, Downtime: time.Duration(r.DowntimeMilliseconds) * time.Millisecond,
+		Completion: time.Duration(r.CompletionSeconds) * time.Second, Stall: time.Duration(r.StallSeconds) * time.Second,
+		AutoConverge: r.AutoConverge, PostCopy: r.PostCopy}
 	l.hear(ctx, life.MigrateAsked{Busy: l.operating > 0 || l.jobs.running() || l.keepingTPM}, m)
 }
 
-// send has QEMU send the guest to the channel.
+// send makes QEMU send the guest to the channel.
 func (l *launcher) send(ctx context.Context, m *link.Command) {
 	moving := &l.moving
 	moving.changed, moving.permit, moving.report = make(chan struct{}, 1), make(chan error, 1), &control.MigrationReport{}
@@ -243,43 +245,44 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 	if moving.limits.PostCopy {
 		moving.postCopy = make(chan struct{})
 	}
-	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Carried: carried, Limits: moving.limits, Changed: moving.changed,
-		Variables: l.variables, Kept: kept, PostCopy: moving.postCopy,
+	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Carried: carried, Limits: moving.limits,
+		Changed: moving.changed, Variables: l.variables, Kept: kept, PostCopy: moving.postCopy,
 		Permit:   func(ctx context.Context) error { return l.askSwitchover(ctx, permit) },
 		Trails:   func() { l.tell(ctx, life.MemoryTrails{}) },
 		Progress: func(p migration.Progress) { l.tellProgress(ctx, p) },
 	}
 	var sent migration.Progress
 	tpm := l.tpm
-	moving.stop = l.startJob(ctx, m, control.JobMigrate, control.JobTargetGuest, 0, func(ctx context.Context) (_ int64, err error) {
-		defer func() {
-			state.Close()
-			for _, d := range mirrors {
-				d.Channel.Close()
+	moving.stop = l.startJob(ctx, m, control.JobMigrate, control.JobTargetGuest, 0,
+		func(ctx context.Context) (_ int64, err error) {
+			defer func() {
+				state.Close()
+				for _, d := range mirrors {
+					d.Channel.Close()
+				}
+				for _, d := range carried {
+					d.Channel.Close()
+				}
+				if kept != nil {
+					kept.Channel.Close()
+				}
+			}()
+			sent, err = source.Run(ctx)
+			if err != nil && tpm.HasEnded() {
+				err = fmt.Errorf("%w; %s", err, tpm.Ending())
 			}
-			for _, d := range carried {
-				d.Channel.Close()
+			return sent.Transferred, err
+		}, func(err error) {
+			if err == nil {
+				l.moving.report = migrationReport(sent)
 			}
-			if kept != nil {
-				kept.Channel.Close()
-			}
-		}()
-		sent, err = source.Run(ctx)
-		if err != nil && tpm.HasEnded() {
-			err = fmt.Errorf("%w; %s", err, tpm.Ending())
-		}
-		return sent.Transferred, err
-	}, func(err error) {
-		if err == nil {
-			l.moving.report = migrationReport(sent)
-		}
-		l.moving.close()
-		l.moving.postCopy = nil
-		l.hear(ctx, life.MigrationEnded{Err: err, NoReturn: errors.Is(err, migration.ErrNoReturn)}, nil)
-	})
+			l.moving.close()
+			l.moving.postCopy = nil
+			l.hear(ctx, life.MigrationEnded{Err: err, NoReturn: errors.Is(err, migration.ErrNoReturn)}, nil)
+		})
 }
 
-// postCopyAsked has the memory of the guest come last that is being sent.
+// postCopyAsked lets the memory of the guest that is being sent come last.
 func (l *launcher) postCopyAsked(ctx context.Context, m *link.Command) {
 	j, err := l.namedJob(m)
 	switch {
@@ -298,7 +301,7 @@ func (l *launcher) postCopyAsked(ctx context.Context, m *link.Command) {
 	m.Answer(nil, err)
 }
 
-// askSwitchover asks the loop, and with it package life.
+// askSwitchover asks the loop, and with it package life, for the switchover, and waits for the answer.
 func (l *launcher) askSwitchover(ctx context.Context, permit <-chan error) error {
 	l.tell(ctx, life.SwitchoverAsked{})
 	select {
@@ -322,8 +325,9 @@ func (l *launcher) tellProgress(ctx context.Context, p migration.Progress) {
 }
 
 func migrationReport(p migration.Progress) *control.MigrationReport {
-	return &control.MigrationReport{Transferred: p.Transferred, Remaining: p.Remaining, Total: p.Total, DirtyBytesPerSecond: p.DirtyRate,
-		Milliseconds: p.Elapsed.Milliseconds(), DowntimeMilliseconds: p.Downtime.Milliseconds(), PostCopyDue: p.PostCopyDue}
+	return &control.MigrationReport{Transferred: p.Transferred, Remaining: p.Remaining, Total: p.Total,
+		DirtyBytesPerSecond: p.DirtyRate, Milliseconds: p.Elapsed.Milliseconds(),
+		DowntimeMilliseconds: p.Downtime.Milliseconds(), PostCopyDue: p.PostCopyDue}
 }
 
 func (l *launcher) takeBackAsked(ctx context.Context, m *link.Command) {

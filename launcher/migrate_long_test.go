@@ -32,7 +32,9 @@ type fault struct {
 var faults = []fault{
 	{name: "none", do: func(*move, uint64) {}},
 	{name: "mute", do: func(*move, uint64) {}, mute: true},
-	{name: "canceled", do: func(m *move, job uint64) { m.source.call(control.CommandCancelJob, control.JobRequest{ID: job}, nil) }},
+	{name: "canceled", do: func(m *move, job uint64) {
+		m.source.call(control.CommandCancelJob, control.JobRequest{ID: job}, nil)
+	}},
 	{name: "cut", do: func(m *move, _ uint64) { m.cut() }},
 	{name: "virt-handler gone", do: func(m *move, _ uint64) {
 		m.cut()
@@ -40,11 +42,14 @@ var faults = []fault{
 		m.source.conn = launchertest.Accept(m.source.T, m.source.handler)
 	}},
 	{name: "mute and cut", do: func(m *move, _ uint64) { m.cut() }, mute: true},
-	{name: "target's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) }, kills: true},
-	{name: "mute, target's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) }, mute: true, kills: true},
+	{name: "target's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) },
+		kills: true},
+	{name: "mute, target's QEMU killed",
+		do: func(m *move, _ uint64) { syscall.Kill(m.target.state().QEMUPID, syscall.SIGKILL) }, mute: true, kills: true},
 	{name: "target ended", do: func(m *move, _ uint64) { m.target.cancel() }, kills: true},
 	{name: "target stopped", do: func(m *move, _ uint64) { m.target.signals <- syscall.SIGTERM }, kills: true},
-	{name: "source's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.source.state().QEMUPID, syscall.SIGKILL) }, ends: true},
+	{name: "source's QEMU killed", do: func(m *move, _ uint64) { syscall.Kill(m.source.state().QEMUPID, syscall.SIGKILL) },
+		ends: true},
 	{name: "too slow", do: func(*move, uint64) {}, slow: true},
 	{name: "source ended", do: func(m *move, _ uint64) { m.source.cancel() }, ends: true},
 }
@@ -63,8 +68,8 @@ var (
 // faultLanes is how many guests move at a time. Migrations mostly wait.
 const faultLanes = 4
 
-// TestMigrateAtRandom: at whatever moment something goes wrong, the guest then runs exactly once, where
-// virt-handler says. A guest that is there goes on from one migration to the next. Each migration has a seed of its own: -faults 1
+// TestMigrateAtRandom: at whatever moment something goes wrong, the guest then runs exactly once, where virt-handler
+// says. A guest that is there goes on from one migration to the next. Each migration has a seed of its own: -faults 1
 // -fault-seed SEED has the same go wrong at the same time, with a new guest.
 func TestMigrateAtRandom(t *testing.T) {
 	t.Parallel()
@@ -97,7 +102,8 @@ type chance struct {
 }
 
 func (c *chance) String() string {
-	return fmt.Sprintf("%s after %s, disks %v, %d bytes a second (-faults 1 -fault-seed %d)", c.fault.name, c.after, c.disks, c.request.BytesPerSecond, c.seed)
+	return fmt.Sprintf("%s after %s, disks %v, %d bytes a second (-faults 1 -fault-seed %d)", c.fault.name, c.after,
+		c.disks, c.request.BytesPerSecond, c.seed)
 }
 
 func (c *chance) draw() {
@@ -122,8 +128,8 @@ func (c *chance) draw() {
 	c.after = time.Duration(random.IntN(1500)) * time.Millisecond
 }
 
-// befall has a guest move, and something go wrong. It returns the launcher that has the guest, or nil if the guest has ended. A nil
-// source is a new guest.
+// befall moves a guest, and makes something go wrong. It returns the launcher that has the guest, or nil if the
+// guest has ended. A nil source stands for a new guest.
 func (c *chance) befall(t *testing.T, source *vm, met map[string]int) *vm {
 	c.draw()
 	begun := time.Now()
@@ -196,7 +202,8 @@ func (m *move) decide(f fault) (*vm, string) {
 		}
 		return nil, "ended"
 	}
-	if err := m.source.call(control.CommandTakeBack, nil, nil); err != nil && f.ends { // the source may have died since it said how far it is
+	// The source may have died since it said how far it is.
+	if err := m.source.call(control.CommandTakeBack, nil, nil); err != nil && f.ends {
 		m.source.termination()
 		return nil, "ended"
 	} else if err != nil {

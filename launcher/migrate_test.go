@@ -46,8 +46,8 @@ func (c *cable) cut() {
 	})
 }
 
-// prepareMove boots a guest, and has a second launcher wait for it. disks are the disks that the
-// target has files of its own for.
+// prepareMove boots a guest, and makes a second launcher wait for it. disks are the disks that the target has files
+// of its own for.
 func prepareMove(t *testing.T, disks ...string) *move {
 	t.Helper()
 	m := &move{source: launch(t)}
@@ -56,7 +56,7 @@ func prepareMove(t *testing.T, disks ...string) *move {
 	return m
 }
 
-// aim has another launcher wait for the guest.
+// aim makes another launcher wait for the guest.
 func (m *move) aim(disks ...string) {
 	m.source.Helper()
 	m.target = launch(m.source.T)
@@ -74,7 +74,7 @@ func (m *move) aim(disks ...string) {
 	}
 }
 
-// receive has the target wait for the guest, and opens the channel for the guest's state.
+// receive makes the target wait for the guest, and opens the channel for the guest's state.
 func (m *move) receive() {
 	m.source.Helper()
 	m.target.request.Incoming = true
@@ -161,7 +161,7 @@ func (v *vm) state() (report control.StateReport) {
 	return report
 }
 
-// answers says something at the guest's serial port, and waits for the guest's answer.
+// answers writes a text to the guest's serial port, and waits for the guest's answer.
 func (v *vm) answers(text, answer string) {
 	v.Helper()
 	attach(v).say(text)
@@ -175,11 +175,14 @@ func TestMigrate(t *testing.T) {
 	m.source.answers("1", "1")
 	job := m.begin(limits)
 	m.target.until(control.StateReceived)
-	sent := m.source.untilReport("the job's end", func(r control.StateReport) bool { return len(r.Jobs) == 1 && r.Jobs[0].Finished() })
-	if sent.State != control.StateMoved || sent.Jobs[0].ID != job || sent.Jobs[0].State != control.JobDone || sent.Migration == nil || sent.Migration.Transferred == 0 || sent.Migration.DowntimeMilliseconds == 0 {
+	sent := m.source.untilReport("the job's end",
+		func(r control.StateReport) bool { return len(r.Jobs) == 1 && r.Jobs[0].Finished() })
+	if sent.State != control.StateMoved || sent.Jobs[0].ID != job || sent.Jobs[0].State != control.JobDone ||
+		sent.Migration == nil || sent.Migration.Transferred == 0 || sent.Migration.DowntimeMilliseconds == 0 {
 		t.Errorf("the source says %+v, %+v", sent, sent.Migration)
 	}
-	for _, command := range []string{control.CommandUnpause, control.CommandReset, control.CommandMigrate, control.CommandMirrorDisk} {
+	for _, command := range []string{control.CommandUnpause, control.CommandReset, control.CommandMigrate,
+		control.CommandMirrorDisk} {
 		if err := m.source.call(command, nil, nil); err == nil {
 			t.Errorf("%s of a guest that has left is carried out", command)
 		}
@@ -221,12 +224,14 @@ func TestMigrateDisk(t *testing.T) {
 
 // slow takes half a minute. QEMU's mirror notices only between two pieces of 1 MiB that its target is
 // gone.
-var slow = control.MigrateRequest{BytesPerSecond: 64 << 10, DowntimeMilliseconds: 1, CompletionSeconds: 3600, StallSeconds: 3600}
+var slow = control.MigrateRequest{BytesPerSecond: 64 << 10, DowntimeMilliseconds: 1, CompletionSeconds: 3600,
+	StallSeconds: 3600}
 
 // jobEnded waits for the end of a launcher's only job.
 func (v *vm) jobEnded() control.StateReport {
 	v.Helper()
-	return v.untilReport("the job's end", func(r control.StateReport) bool { return len(r.Jobs) == 1 && r.Jobs[0].Finished() })
+	return v.untilReport("the job's end",
+		func(r control.StateReport) bool { return len(r.Jobs) == 1 && r.Jobs[0].Finished() })
 }
 
 // TestMigrateFails: until the switchover the guest runs on whatever happens, and can be migrated
@@ -247,14 +252,16 @@ func TestMigrateFails(t *testing.T) {
 			m := prepareMove(t, "root")
 			job := m.begin(slow)
 			m.source.answers("1W", "1w") // the guest runs while it is copied
-			for _, command := range []string{control.CommandPause, control.CommandReset, control.CommandGrowDisk, control.CommandMigrate, control.CommandTakeBack, control.CommandRelease} {
+			for _, command := range []string{control.CommandPause, control.CommandReset, control.CommandGrowDisk,
+				control.CommandMigrate, control.CommandTakeBack, control.CommandRelease} {
 				if err := m.source.call(command, nil, nil); err == nil {
 					t.Errorf("%s of a guest that is being copied is carried out", command)
 				}
 			}
 			tt.fail(m, job)
 			failed := m.source.jobEnded()
-			if failed.State != control.StateRunning || failed.Jobs[0].State != tt.state || (tt.state == control.JobFailed) == (failed.Jobs[0].Error == "") {
+			if failed.State != control.StateRunning || failed.Jobs[0].State != tt.state ||
+				(tt.state == control.JobFailed) == (failed.Jobs[0].Error == "") {
 				t.Errorf("the source says %+v", failed)
 			}
 			m.source.answers("2W", "2w")
@@ -310,7 +317,7 @@ func (m *move) takenBack() {
 	m.source.must(m.source.call(control.CommandTakeBack, nil, nil)) // once more changes nothing
 }
 
-// runsAtTarget has the target run the guest that has come, and the source end.
+// runsAtTarget makes the target run the guest that has come, and makes the source end.
 func (m *move) runsAtTarget() {
 	m.source.Helper()
 	m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, nil))
@@ -388,20 +395,24 @@ func TestMigrateRefused(t *testing.T) {
 		command   string
 		arguments any
 	}{
-		"no channel": {control.CommandMigrate, limits}, "no channel to mirror beside": {control.CommandMirrorDisk, control.DiskRequest{Disk: "root"}},
-		"receive": {control.CommandReceive, nil}, "export": {control.CommandExportDisk, control.DiskRequest{Disk: "root"}},
-		"run": {control.CommandRun, nil}, "release": {control.CommandRelease, nil},
+		"no channel":                  {control.CommandMigrate, limits},
+		"no channel to mirror beside": {control.CommandMirrorDisk, control.DiskRequest{Disk: "root"}},
+		"receive":                     {control.CommandReceive, nil},
+		"export":                      {control.CommandExportDisk, control.DiskRequest{Disk: "root"}},
+		"run":                         {control.CommandRun, nil}, "release": {control.CommandRelease, nil},
 	} {
 		if err := v.call(refused.command, refused.arguments, nil); err == nil {
 			t.Errorf("%s: %s is carried out", name, refused.command)
 		}
 	}
 	defer v.stream(control.CommandOpenChannel, nil).Close()
-	if err := v.call(control.CommandMirrorDisk, control.DiskRequest{Disk: "none"}, nil); err == nil || !strings.Contains(err.Error(), `"none"`) {
+	if err := v.call(control.CommandMirrorDisk, control.DiskRequest{Disk: "none"}, nil); err == nil ||
+		!strings.Contains(err.Error(), `"none"`) {
 		t.Errorf("a disk that is none: %v", err)
 	}
 	defer v.stream(control.CommandMirrorDisk, control.DiskRequest{Disk: "root"}).Close()
-	if err := v.call(control.CommandMirrorDisk, control.DiskRequest{Disk: "root"}, nil); err == nil || !strings.Contains(err.Error(), "already") {
+	if err := v.call(control.CommandMirrorDisk, control.DiskRequest{Disk: "root"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "already") {
 		t.Errorf("a disk is mirrored twice: %v", err)
 	}
 	for name, change := range map[string]func(*control.MigrateRequest){
@@ -439,7 +450,8 @@ func silentTargetDisk(t *testing.T, completion time.Duration) error {
 	time.Sleep(time.Second)
 	m.source.answers("2W", "2w")
 	took := time.Since(begun)
-	if failed := m.source.jobEnded(); failed.State != control.StateRunning || failed.Jobs[0].State != control.JobFailed || !strings.Contains(failed.Jobs[0].Error, "root") {
+	if failed := m.source.jobEnded(); failed.State != control.StateRunning || failed.Jobs[0].State != control.JobFailed ||
+		!strings.Contains(failed.Jobs[0].Error, "root") {
 		t.Errorf("the source says %+v", failed)
 	}
 	if took := time.Since(begun); took > completion+tooLate {
@@ -471,8 +483,8 @@ func (v *vm) comesTo(is func(control.StateReport) bool) (control.StateReport, bo
 	}
 }
 
-// TestUnansweredRunMayHaveRun: a QEMU that does not answer may have let the guest run. It is told once, and the launcher does not say of its end that the
-// guest never ran.
+// TestUnansweredRunMayHaveRun: a QEMU that does not answer may have let the guest run. It is told once, and the
+// launcher does not say of its end that the guest never ran.
 func TestUnansweredRunMayHaveRun(t *testing.T) {
 	t.Parallel()
 	v := launch(t, withQEMU(t, "qemu-received"))

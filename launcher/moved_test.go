@@ -29,7 +29,7 @@ const (
 	vncSocket = "/run/kubeqemu/vnc.sock"
 )
 
-// elsewhere has a folder in place of podFolder, and the socket in there.
+// elsewhere returns a text with a folder in place of podFolder, and with the socket in that folder.
 func elsewhere(text, folder string) string {
 	return strings.NewReplacer(podFolder, folder, vncSocket, folder+"/vnc.sock").Replace(text)
 }
@@ -83,7 +83,8 @@ QEMU_MODULE_DIR=$libraries/qemu exec %[1]s/usr/lib64/ld-linux-x86-64.so.2 --inhi
 	return file
 }
 
-// makeImages makes the images of a launcher's Machine. That of the first disk is the boot-sector guest's, and the others are empty.
+// makeImages makes the images of a launcher's Machine. That of the first disk is the boot-sector guest's, and the
+// others are empty.
 func makeImages(v *vm) {
 	v.Helper()
 	for i, d := range v.request.Machine.Disks {
@@ -101,14 +102,15 @@ func makeImages(v *vm) {
 		if i > 0 {
 			v.must(os.Truncate(raw, 0), os.Truncate(raw, size))
 		}
-		out, err := exec.Command(launchertest.Program(v.T, "qemu-img"), "convert", "-f", "raw", "-O", string(d.Image.Format), raw, d.Image.Path).CombinedOutput()
+		out, err := exec.Command(launchertest.Program(v.T, "qemu-img"), "convert", "-f", "raw", "-O", string(d.Image.Format),
+			raw, d.Image.Path).CombinedOutput()
 		if err != nil {
 			v.Fatalf("qemu-img: %v: %s", err, out)
 		}
 	}
 }
 
-// reported is the Machine that a launcher reports, as it would be in a pod.
+// reported returns the Machine that a launcher reports, as it would be in a pod.
 func reported(v *vm) string {
 	v.Helper()
 	text, err := json.MarshalIndent(v.state().Machine, "", "  ")
@@ -116,8 +118,8 @@ func reported(v *vm) string {
 	return inPod(string(text), v.dir) + "\n"
 }
 
-// TestMovedGuestHasTheSameMachine: a guest with disks on each bus, a tablet on USB or a virtio screen moves, and the target has the same Machine, byte
-// for byte.
+// TestMovedGuestHasTheSameMachine: a guest with disks on each bus, a tablet on USB or a virtio screen moves, and the
+// target has the same Machine, byte for byte.
 func TestMovedGuestHasTheSameMachine(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"cdrom-sata", "disk-serial-scsi", "disks-many", "input-usb", "video-virtio"} {
@@ -133,7 +135,8 @@ func TestMovedGuestHasTheSameMachine(t *testing.T) {
 			m.source.answers("1W", "1w")
 
 			// As virt-handlers do it: the target has the source's Machine, in its own pod.
-			arrived, err := resolve.Replay(vmi, resolve.Origin{Machine: *m.source.state().Machine, QEMUVersion: m.source.conn.Hello.QEMUVersion},
+			arrived, err := resolve.Replay(vmi,
+				resolve.Origin{Machine: *m.source.state().Machine, QEMUVersion: m.source.conn.Hello.QEMUVersion},
 				resolve.Host{Accelerator: qemuargs.TCG, QEMUVersion: m.target.conn.Hello.QEMUVersion})
 			m.target.must(err)
 			replayed, err := json.Marshal(arrived)

@@ -11,9 +11,10 @@ import (
 // maxDevices bounds the cards of one resource. A guest has 31 cards at most.
 const maxDevices = 32
 
-// deviceFacts are the network cards of the node that the pod has for an interface. environment says which resource the
-// network names (virt-controller), and which cards the pod got of the resource (the device plugin). Device plugins for
-// SR-IOV agree on the name PCIDEVICE_ and the resource, and write its other characters in their own ways.
+// deviceFacts returns the network cards of the node that the pod has for an interface. environment says which
+// resource the network names (virt-controller), and which cards the pod got of the resource (the device plugin).
+// Device plugins for SR-IOV agree on the name PCIDEVICE_ and the resource, and write its other characters in their
+// own ways.
 func deviceFacts(environment []string, nic string) qemuargs.DeviceFacts {
 	var facts qemuargs.DeviceFacts
 	for _, variable := range environment {
@@ -31,7 +32,8 @@ func deviceFacts(environment []string, nic string) qemuargs.DeviceFacts {
 		}
 		for address := range strings.SplitSeq(value, ",") {
 			address = strings.ToLower(strings.TrimSpace(address))
-			if qemuargs.IsPCIAddress(address) && !slices.Contains(facts.Addresses, address) && len(facts.Addresses) < maxDevices {
+			if qemuargs.IsPCIAddress(address) && !slices.Contains(facts.Addresses, address) &&
+				len(facts.Addresses) < maxDevices {
 				facts.Addresses = append(facts.Addresses, address)
 			}
 		}
@@ -39,7 +41,7 @@ func deviceFacts(environment []string, nic string) qemuargs.DeviceFacts {
 	return facts
 }
 
-// plainName has an underscore for all but letters and digits, and capitals.
+// plainName returns a text in capitals, with an underscore for all but letters and digits.
 func plainName(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {

@@ -42,7 +42,7 @@ type answer struct {
 	feed, done func()
 }
 
-// result is work whose answer brings no file.
+// result returns work whose answer is what ask returns. The answer brings no file.
 func result[T any](ask func(context.Context) (T, error)) work {
 	return func(ctx context.Context) (answer, error) {
 		said, err := ask(ctx)
@@ -50,7 +50,7 @@ func result[T any](ask func(context.Context) (T, error)) work {
 	}
 }
 
-// outcome is work whose answer is success or an error, and no more.
+// outcome returns work whose answer is success or an error, and no more.
 func outcome(do func(context.Context) error) work {
 	return func(ctx context.Context) (answer, error) { return answer{}, do(ctx) }
 }
@@ -91,29 +91,38 @@ var operations = map[string]operation{
 	control.CommandCancelJob: {now: (*launcher).cancelJob},
 	control.CommandForgetJob: {now: (*launcher).forgetJob},
 
-	control.CommandOpenChannel:    {when: (*launcher).canMove, now: (*launcher).openChannel},
-	control.CommandMirrorDisk:     {when: (*launcher).canMove, now: (*launcher).mirrorDisk},
-	control.CommandExportDisk:     {when: (*launcher).receives, beside: (*launcher).exportDisk, timeout: operateTimeout, queue: exporting},
-	control.CommandPermitPostCopy: {when: (*launcher).receives, beside: (*launcher).permitPostCopy, timeout: operateTimeout, queue: exporting},
-	control.CommandReceive:        {when: (*launcher).receives, now: (*launcher).receive},
-	control.CommandMigrate:        {now: (*launcher).migrate},
-	control.CommandPostCopy:       {now: (*launcher).postCopyAsked},
-	control.CommandRun:            {now: (*launcher).runAsked},
-	control.CommandTakeBack:       {now: (*launcher).takeBackAsked},
-	control.CommandRelease:        {now: (*launcher).releaseAsked},
+	control.CommandOpenChannel: {when: (*launcher).canMove, now: (*launcher).openChannel},
+	control.CommandMirrorDisk:  {when: (*launcher).canMove, now: (*launcher).mirrorDisk},
+	control.CommandExportDisk: {when: (*launcher).receives, beside: (*launcher).exportDisk, timeout: operateTimeout,
+		queue: exporting},
+	control.CommandPermitPostCopy: {when: (*launcher).receives, beside: (*launcher).permitPostCopy,
+		timeout: operateTimeout, queue: exporting},
+	control.CommandReceive:  {when: (*launcher).receives, now: (*launcher).receive},
+	control.CommandMigrate:  {now: (*launcher).migrate},
+	control.CommandPostCopy: {now: (*launcher).postCopyAsked},
+	control.CommandRun:      {now: (*launcher).runAsked},
+	control.CommandTakeBack: {now: (*launcher).takeBackAsked},
+	control.CommandRelease:  {now: (*launcher).releaseAsked},
 
-	control.CommandConsole:     {when: (*launcher).hasConsole, now: (*launcher).handOutConsole},
-	control.CommandVNC:         {when: (*launcher).hasScreen, beside: (*launcher).dialVNC, timeout: operateTimeout},
-	control.CommandScreenshot:  {when: (*launcher).hasScreen, beside: (*launcher).takeScreenshot, timeout: operateTimeout, queue: picturing},
+	control.CommandConsole: {when: (*launcher).hasConsole, now: (*launcher).handOutConsole},
+	control.CommandVNC:     {when: (*launcher).hasScreen, beside: (*launcher).dialVNC, timeout: operateTimeout},
+	control.CommandScreenshot: {when: (*launcher).hasScreen, beside: (*launcher).takeScreenshot, timeout: operateTimeout,
+		queue: picturing},
 	control.CommandMovePointer: {when: (*launcher).hasScreen, beside: (*launcher).movePointer, timeout: operateTimeout},
-	control.CommandStats:       {when: (*launcher).hasQEMU, beside: (*launcher).measure, timeout: statsTimeout, queue: measuring},
+	control.CommandStats: {when: (*launcher).hasQEMU, beside: (*launcher).measure, timeout: statsTimeout,
+		queue: measuring},
 
-	control.CommandGuestInfo:   {when: (*launcher).hasAgent, beside: (*launcher).guestInfo, timeout: operateTimeout, queue: asking},
-	control.CommandUsers:       {when: (*launcher).hasAgent, beside: (*launcher).guestUsers, timeout: operateTimeout, queue: asking},
-	control.CommandFileSystems: {when: (*launcher).hasAgent, beside: (*launcher).guestFileSystems, timeout: operateTimeout, queue: asking},
-	control.CommandFreeze:      {when: (*launcher).hasAgent, beside: (*launcher).freeze, timeout: operateTimeout, queue: asking},
-	control.CommandUnfreeze:    {when: (*launcher).hasAgent, beside: (*launcher).unfreeze, timeout: operateTimeout, queue: asking},
-	control.CommandHoldPings:   {when: (*launcher).hasAgentPort, now: (*launcher).holdPings},
+	control.CommandGuestInfo: {when: (*launcher).hasAgent, beside: (*launcher).guestInfo, timeout: operateTimeout,
+		queue: asking},
+	control.CommandUsers: {when: (*launcher).hasAgent, beside: (*launcher).guestUsers, timeout: operateTimeout,
+		queue: asking},
+	control.CommandFileSystems: {when: (*launcher).hasAgent, beside: (*launcher).guestFileSystems, timeout: operateTimeout,
+		queue: asking},
+	control.CommandFreeze: {when: (*launcher).hasAgent, beside: (*launcher).freeze, timeout: operateTimeout,
+		queue: asking},
+	control.CommandUnfreeze: {when: (*launcher).hasAgent, beside: (*launcher).unfreeze, timeout: operateTimeout,
+		queue: asking},
+	control.CommandHoldPings: {when: (*launcher).hasAgentPort, now: (*launcher).holdPings},
 }
 
 const (
@@ -248,7 +257,8 @@ func (l *launcher) shortenGrace(ctx context.Context, m *link.Command) {
 // changeGuest asks package life whether the guest can be paused, reset and the like now.
 func (l *launcher) changeGuest(ctx context.Context, m *link.Command) {
 	known := l.agent.Report()
-	l.hear(ctx, life.OperationAsked{Operation: life.Operation(m.Execute), Agent: life.Agent{Connected: known.Connected, Frozen: known.Frozen}}, m)
+	l.hear(ctx, life.OperationAsked{Operation: life.Operation(m.Execute),
+		Agent: life.Agent{Connected: known.Connected, Frozen: known.Frozen}}, m)
 }
 
 // serves returns why a running VM cannot be changed now, or nil.

@@ -25,8 +25,7 @@ func handedOut(v *vm) *attached {
 	return attachedTo(v, conn)
 }
 
-// TestPauseUnpauseAndConsole: a paused guest stands still, and goes on; its console is handed
-// out, and taken over.
+// TestPauseUnpauseAndConsole: a paused guest stands still, and goes on. Its console is handed out, and taken over.
 func TestPauseUnpauseAndConsole(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
@@ -76,8 +75,8 @@ func TestPauseUnpauseAndConsole(t *testing.T) {
 	v.expectEnd(control.ReasonGracePeriodOver, "within 0 seconds")
 }
 
-// TestEachCommandHasAnOperation: each command of the protocol has an operation, which either waits
-// for nothing or has a bound in time; only inspect's file systems answer to no context.
+// TestEachCommandHasAnOperation: each command of the protocol has an operation, which either waits for nothing or
+// has a bound in time. Only inspect's file systems answer to no context.
 func TestEachCommandHasAnOperation(t *testing.T) {
 	declared := commands(t)
 	if len(declared) != len(operations) || len(declared) < 20 {
@@ -98,7 +97,7 @@ func TestEachCommandHasAnOperation(t *testing.T) {
 	}
 }
 
-// commands are the values of the protocol's constants Command….
+// commands returns the values of the protocol's constants Command….
 func commands(t *testing.T) []string {
 	t.Helper()
 	constant := regexp.MustCompile(`(?m)^\s+Command\w+\s+= "([a-z-]+)"`)

@@ -29,7 +29,8 @@ func (v *vm) probed(r agent.Request) (answer agent.Answer) {
 func TestHoldPings(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
-	if err := v.call(control.CommandHoldPings, control.HoldPingsRequest{Hold: true}, nil); err == nil || !strings.Contains(err.Error(), "the VM is waiting") {
+	if err := v.call(control.CommandHoldPings, control.HoldPingsRequest{Hold: true}, nil); err == nil ||
+		!strings.Contains(err.Error(), "the VM is waiting") {
 		t.Errorf("before the guest is started: %v", err)
 	}
 	v.request.Machine.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}

@@ -11,9 +11,10 @@ import (
 )
 
 // late is a migration that cannot end in time.
-var late = control.MigrateRequest{BytesPerSecond: 64 << 10, DowntimeMilliseconds: 1, CompletionSeconds: 1, StallSeconds: 170, PostCopy: true}
+var late = control.MigrateRequest{BytesPerSecond: 64 << 10, DowntimeMilliseconds: 1, CompletionSeconds: 1,
+	StallSeconds: 170, PostCopy: true}
 
-// prepareLate is prepareMove, with a target that permits post-copy.
+// prepareLate does what prepareMove does, with a target that permits post-copy. The guest's state is carried slowly.
 func prepareLate(t *testing.T, disks ...string) *move {
 	t.Helper()
 	m := &move{source: launch(t), slow: true}
@@ -36,14 +37,15 @@ func (m *move) permitPostCopy() {
 func (m *move) postCopy(request control.MigrateRequest) {
 	m.source.Helper()
 	job := m.begin(request)
-	m.source.untilReport("post-copy to be due", func(r control.StateReport) bool { return r.Migration != nil && r.Migration.PostCopyDue })
+	m.source.untilReport("post-copy to be due",
+		func(r control.StateReport) bool { return r.Migration != nil && r.Migration.PostCopyDue })
 	m.source.must(m.source.call(control.CommandPostCopy, control.JobRequest{ID: job}, nil))
 	m.source.until(control.StateMoved)
 	m.target.until(control.StateReceived)
 }
 
-// counts has a launcher's guest change memory, and looks whether the guest finds in it what it has written. QEMU 7.2 without KVM overlooks
-// changes of memory on the source. So the guest begins on the target.
+// counts makes a launcher's guest change memory, and checks that the guest finds in it what it has written. QEMU 7.2
+// without KVM overlooks changes of memory on the source. So the guest begins on the target.
 func (v *vm) counts() {
 	v.Helper()
 	attach(v).say("M")
@@ -64,7 +66,8 @@ func TestPostCopy(t *testing.T) {
 	if job := m.source.state().Jobs[0]; job.Finished() {
 		t.Fatal("the memory has arrived at once: nothing is tested")
 	}
-	for command, v := range map[string]*vm{control.CommandCancelJob: m.source, control.CommandRelease: m.source, control.CommandPause: m.target, control.CommandReset: m.target, control.CommandOpenChannel: m.target} {
+	for command, v := range map[string]*vm{control.CommandCancelJob: m.source, control.CommandRelease: m.source,
+		control.CommandPause: m.target, control.CommandReset: m.target, control.CommandOpenChannel: m.target} {
 		var arguments any
 		if command == control.CommandCancelJob {
 			arguments = control.JobRequest{ID: m.job}
@@ -99,7 +102,8 @@ func TestPostCopyDisk(t *testing.T) {
 	request := late // the disk has 1 MiB
 	request.BytesPerSecond, request.CompletionSeconds = 256<<10, 170
 	job := m.begin(request)
-	m.source.must(m.source.call(control.CommandPostCopy, control.JobRequest{ID: job}, nil)) // it takes effect when the disk is copied
+	// Post-copy takes effect when the disk is copied.
+	m.source.must(m.source.call(control.CommandPostCopy, control.JobRequest{ID: job}, nil))
 	m.source.until(control.StateMoved)
 	m.target.until(control.StateReceived)
 	sent, err := os.ReadFile(m.source.request.Machine.Disks[0].Image.Path)
@@ -143,7 +147,8 @@ func TestPostCopyFails(t *testing.T) {
 			m.target.expectEnd(control.ReasonPostCopyFailed, "memory")
 			switch name {
 			case "source's QEMU before the guest": // and perhaps before QEMU has said that the guest has left
-				if end := m.source.termination(); end.Reason != control.ReasonPostCopyFailed && end.Reason != control.ReasonQEMUExited {
+				if end := m.source.termination(); end.Reason != control.ReasonPostCopyFailed &&
+					end.Reason != control.ReasonQEMUExited {
 					t.Errorf("the source ends with %+v", end)
 				}
 				return
@@ -173,9 +178,11 @@ func TestPostCopyNotBegun(t *testing.T) {
 	t.Parallel()
 	m := prepareLate(t)
 	job := m.begin(late)
-	m.source.untilReport("post-copy to be due", func(r control.StateReport) bool { return r.Migration != nil && r.Migration.PostCopyDue })
+	m.source.untilReport("post-copy to be due",
+		func(r control.StateReport) bool { return r.Migration != nil && r.Migration.PostCopyDue })
 	m.source.must(m.source.call(control.CommandCancelJob, control.JobRequest{ID: job}, nil))
-	if canceled := m.source.jobEnded(); canceled.State != control.StateRunning || canceled.Jobs[0].State != control.JobCanceled {
+	if canceled := m.source.jobEnded(); canceled.State != control.StateRunning ||
+		canceled.Jobs[0].State != control.JobCanceled {
 		t.Errorf("the source says %+v", canceled)
 	}
 	m.source.answers("1W", "1w")
@@ -196,7 +203,8 @@ func TestPostCopySourceStopped(t *testing.T) {
 	m.target.counts()
 }
 
-// TestPostCopyTakenBack: a source that has sent everything may have its guest back, if the guest has not run on the target.
+// TestPostCopyTakenBack: a source that has sent everything may have its guest back, if the guest has not run on the
+// target.
 func TestPostCopyTakenBack(t *testing.T) {
 	t.Parallel()
 	m := prepareLate(t)

@@ -46,7 +46,7 @@ func (l *launcher) exportDisk(m *link.Command) (work, error) {
 	}, nil
 }
 
-// exportVariables is exportDisk for the UEFI variables.
+// exportVariables does for the UEFI variables what exportDisk does for a disk.
 func (l *launcher) exportVariables(m *link.Command) (work, error) {
 	path, size, err := l.keptVariables(m)
 	if err != nil {
@@ -59,7 +59,7 @@ func (l *launcher) exportVariables(m *link.Command) (work, error) {
 	}, nil
 }
 
-// permitPostCopy has QEMU be ready for a guest whose memory comes last.
+// permitPostCopy makes QEMU ready for a guest whose memory comes last.
 func (l *launcher) permitPostCopy(*link.Command) (work, error) {
 	target := l.moving.receiver(l)
 	return result(func(ctx context.Context) (control.PostCopyReply, error) {
@@ -118,9 +118,11 @@ func (l *launcher) runAsked(ctx context.Context, m *link.Command) {
 	l.hear(ctx, life.RunAsked{Paused: request.Paused, At: time.Now()}, m)
 }
 
-// arrived notes that the guest uses its disks here, as soon as it may run: a guest that arrives paused may run at any time.
+// arrived notes that the guest uses its disks here, as soon as it may run: a guest that arrives paused may run at any
+// time.
 func (l *launcher) arrived(ctx context.Context, before life.State) {
-	if !before.Order.Incoming || before.Phase != life.Received || l.life.Phase != life.Running && l.life.Phase != life.Paused {
+	if !before.Order.Incoming || before.Phase != life.Received ||
+		l.life.Phase != life.Running && l.life.Phase != life.Paused {
 		return
 	}
 	l.keepTPM(ctx)
@@ -131,9 +133,9 @@ func (l *launcher) arrived(ctx context.Context, before life.State) {
 	}, func(error) {})
 }
 
-// runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of
-// the disks then, which the source has given up. A QEMU that does not answer in time may wait for storage, and let the guest
-// run later. virt-handler waits for operateTimeout, and the launcher until QEMU has answered or ended.
+// runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of the disks then,
+// which the source has given up. A QEMU that does not answer in time may wait for storage, and let the guest run
+// later. virt-handler waits for operateTimeout, and the launcher until QEMU has answered or ended.
 func (l *launcher) runReceived(ctx context.Context, m *link.Command) {
 	client := l.qmp
 	patience, stop := context.WithTimeout(ctx, operateTimeout)

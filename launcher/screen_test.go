@@ -34,11 +34,12 @@ func pictureOf(v *vm) net.Conn {
 	return conn
 }
 
-// TestScreenshot: a picture of the BIOS's words, again and again, also of a guest
-// that stands still; nothing is left of it in the launcher or in QEMU.
+// TestScreenshot: a screenshot shows the BIOS's words, again and again, also of a guest that stands still. Nothing
+// is left of it in the launcher or in QEMU.
 func TestScreenshot(t *testing.T) { // not beside others, whose files would be counted
 	v := launch(t)
-	v.request.Machine.Graphics = &qemuargs.Graphics{PCI: &qemuargs.PCIAddress{Bus: "pcie.0", Slot: 1}, Socket: v.path("vnc.sock")}
+	v.request.Machine.Graphics = &qemuargs.Graphics{PCI: &qemuargs.PCIAddress{Bus: "pcie.0", Slot: 1},
+		Socket: v.path("vnc.sock")}
 	ask := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()

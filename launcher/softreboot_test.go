@@ -19,7 +19,8 @@ func TestSoftReboot(t *testing.T) {
 	v := launch(t)
 	v.request.Machine.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}
 	running := v.boot()
-	for command, arguments := range map[string]any{control.CommandGuestInfo: nil, control.CommandUsers: nil, control.CommandFileSystems: nil,
+	for command, arguments := range map[string]any{
+		control.CommandGuestInfo: nil, control.CommandUsers: nil, control.CommandFileSystems: nil,
 		control.CommandFreeze: control.FreezeRequest{TimeoutSeconds: 1}, control.CommandUnfreeze: nil} {
 		if err := v.call(command, arguments, nil); err == nil || !strings.Contains(err.Error(), "not connected") {
 			t.Errorf("%s without an agent: %v", command, err)

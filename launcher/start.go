@@ -41,11 +41,12 @@ func (l *launcher) startRequested(ctx context.Context, m *link.Command) {
 		return
 	}
 	l.start, l.files, m.Files = &request, files, nil
-	l.hear(ctx, life.StartAsked{Order: life.Order{Paused: request.Paused, Incoming: request.Incoming, NoACPI: request.Machine.NoACPI, EndsOnReboot: request.Machine.EndOnReboot,
+	l.hear(ctx, life.StartAsked{Order: life.Order{Paused: request.Paused, Incoming: request.Incoming,
+		NoACPI: request.Machine.NoACPI, EndsOnReboot: request.Machine.EndOnReboot,
 		Keep: request.KeepLauncher, Grace: request.GraceSeconds}}, m)
 }
 
-// rejected: virt-handler found no way to start the VM.
+// rejected notes that virt-handler found no way to start the VM.
 func (l *launcher) rejected(ctx context.Context, m *link.Command) {
 	var why control.Termination
 	if err := control.Decode(m.Data, &why); err != nil {
@@ -173,7 +174,8 @@ func (l *launcher) followAgent(port *net.UnixConn) (err error) {
 			return err
 		}
 	}
-	l.agent = agent.New(port, &l.start.Machine, agent.Credentials{Folder: l.Secrets, Wanted: l.start.AgentCredentials}, l.link.ReportAgent, l.Log)
+	l.agent = agent.New(port, &l.start.Machine, agent.Credentials{Folder: l.Secrets, Wanted: l.start.AgentCredentials},
+		l.link.ReportAgent, l.Log)
 	l.probes.Follow(l.agent)
 	return nil
 }
@@ -207,8 +209,9 @@ func (l *launcher) shakeHands(ctx context.Context) {
 	})
 }
 
-// handshakePatience is how long the handshake may take. QEMU takes all of a guest's huge pages, or of memory that it takes at its start, before it answers, and
-// the kernel clears each: 3.8 s for 1 GiB of huge pages were seen on one CPU.
+// handshakePatience returns how long the handshake may take. QEMU takes all of a guest's huge pages, or of memory
+// that it takes at its start, before it answers. The kernel clears each: 3.8 s for 1 GiB of huge pages were seen on
+// one CPU.
 func handshakePatience(m *qemuargs.Machine) time.Duration {
 	if m.HugePageBytes == 0 && !m.PreallocMemory {
 		return handshakeTimeout
@@ -217,9 +220,10 @@ func handshakePatience(m *qemuargs.Machine) time.Duration {
 	return handshakeTimeout + time.Duration(min(m.MemoryBytes>>30, most))*hugePagesPerGiB
 }
 
-// handshake connects to QEMU's monitor, prepares the guest, gives the guest's CPUs their places, and lets the guest run, unless its CPUs are to
-// stay stopped, or lack a feature.
-func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid int, stopped bool, patience time.Duration, prepare func(context.Context) error) error {
+// handshake connects to QEMU's monitor, prepares the guest, gives the guest's CPUs their places, and lets the guest
+// run, unless its CPUs are to stay stopped, or lack a feature.
+func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid int, stopped bool,
+	patience time.Duration, prepare func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := client.Connect(); err != nil {
@@ -242,7 +246,7 @@ func handshake(ctx context.Context, client *qmp.Client, plan *pinning.Plan, pid 
 	return nil
 }
 
-// program is QEMU's path: the image has one for each architecture that its guests can have.
+// program returns QEMU's path. The image has one QEMU for each architecture that its guests can have.
 func (l *launcher) program() string {
 	if l.QEMU == layout.QEMU && l.start.Machine.Arch == qemuargs.ARM64 {
 		return layout.QEMUForARM64

@@ -71,11 +71,16 @@ func TestStartFails(t *testing.T) {
 		spoil           func(v *vm)
 		message, stderr string
 	}{
-		{"machine type", func(v *vm) { v.request.Machine.Type = "pc-q35-99.9" }, "exited with code 1", "unsupported machine type"},
-		{"CPU model", func(v *vm) { v.request.Machine.CPU.Model = "Z80" }, "exited with code 1", "unable to find CPU model 'Z80'"},
-		{"missing disk", func(v *vm) { v.must(os.Remove(v.path("guest.img"))) }, "exited with code 1", "No such file or directory"},
-		{"disk that is no qcow2", func(v *vm) { v.request.Machine.Disks[0].Image.Format = qemuargs.QCOW2 }, "exited with code 1", "not in qcow2 format"},
-		{"memory that no node has", func(v *vm) { v.request.Machine.MemoryBytes = 1 << 50 }, "exited with code 1", "annot allocate memory"},
+		{"machine type", func(v *vm) { v.request.Machine.Type = "pc-q35-99.9" }, "exited with code 1",
+			"unsupported machine type"},
+		{"CPU model", func(v *vm) { v.request.Machine.CPU.Model = "Z80" }, "exited with code 1",
+			"unable to find CPU model 'Z80'"},
+		{"missing disk", func(v *vm) { v.must(os.Remove(v.path("guest.img"))) }, "exited with code 1",
+			"No such file or directory"},
+		{"disk that is no qcow2", func(v *vm) { v.request.Machine.Disks[0].Image.Format = qemuargs.QCOW2 },
+			"exited with code 1", "not in qcow2 format"},
+		{"memory that no node has", func(v *vm) { v.request.Machine.MemoryBytes = 1 << 50 }, "exited with code 1",
+			"annot allocate memory"},
 		{"no folder for the overlay", func(v *vm) {
 			v.request.Machine.Disks[0].Overlay = &qemuargs.Overlay{Path: v.path("none/root.qcow2"), VirtualSize: 1 << 20}
 		}, "make image of disk root: make a qcow2 image: ", ""},
@@ -83,7 +88,8 @@ func TestStartFails(t *testing.T) {
 			v.request.Machine.Disks[0].Image.Path = v.path("none/seed.iso")
 			v.request.CloudInit = []control.CloudInitSeed{{Volume: "root"}}
 		}, "write cloud-init seed root", ""},
-		{"console socket that cannot be made", func(v *vm) { v.must(os.MkdirAll(v.ConsoleSocket+"/x", 0o700)) }, "listen for consoles", ""},
+		{"console socket that cannot be made", func(v *vm) { v.must(os.MkdirAll(v.ConsoleSocket+"/x", 0o700)) },
+			"listen for consoles", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -136,17 +142,20 @@ func TestGuestWritesIntoTheOverlay(t *testing.T) {
 	if !bytes.Equal(before, after) {
 		t.Error("the guest has written into its container disk's image")
 	}
-	out, err := exec.Command(launchertest.Program(v.T, "qemu-img"), "info", "--output=json", disk.Overlay.Path).CombinedOutput()
+	out, err := exec.Command(launchertest.Program(v.T, "qemu-img"), "info", "--output=json",
+		disk.Overlay.Path).CombinedOutput()
 	var info struct {
 		Format  string
 		Size    int64  `json:"virtual-size"`
 		Backing string `json:"backing-filename"`
 	}
-	if err := errors.Join(err, json.Unmarshal(out, &info)); err != nil || info.Format != "qcow2" || info.Size != 1<<20 || info.Backing != "" {
+	if err := errors.Join(err, json.Unmarshal(out, &info)); err != nil || info.Format != "qcow2" || info.Size != 1<<20 ||
+		info.Backing != "" {
 		t.Errorf("overlay %+v, error %v: %s", info, err, out)
 	}
 	// The second sector holds what was written: a copy of the first.
-	out, err = exec.Command("qemu-io", "-r", "-f", "qcow2", "-c", "read -P 0x55 1022 1", "-c", "read -P 0xaa 1023 1", disk.Overlay.Path).CombinedOutput()
+	out, err = exec.Command("qemu-io", "-r", "-f", "qcow2", "-c", "read -P 0x55 1022 1", "-c", "read -P 0xaa 1023 1",
+		disk.Overlay.Path).CombinedOutput()
 	if err != nil || bytes.Contains(out, []byte("failed")) {
 		t.Errorf("read the overlay: %v: %s", err, out)
 	}
@@ -171,7 +180,8 @@ func TestStorageFull(t *testing.T) {
 	filler.Close()
 	attach(v).say("W")
 	paused := v.expectState(control.StatePaused)
-	want := control.Pause{Status: control.PausedIOError, Disk: "root", Operation: "write", Error: "No space left on device", NoSpace: true}
+	want := control.Pause{Status: control.PausedIOError, Disk: "root", Operation: "write",
+		Error: "No space left on device", NoSpace: true}
 	if paused.Pause == nil || *paused.Pause != want {
 		t.Errorf("paused for %+v, want %+v", paused.Pause, want)
 	}
@@ -181,9 +191,11 @@ func TestCloudInitSeed(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	seed := v.path("seed.iso")
-	v.request.Machine.Disks = append(v.request.Machine.Disks, qemuargs.Disk{Name: "seed", Driver: qemuargs.VirtioBlk, ReadOnly: true,
-		PCI: &qemuargs.PCIAddress{Bus: "pci.2"}, Image: qemuargs.Image{Path: seed, Format: qemuargs.Raw}})
-	v.request.CloudInit = []control.CloudInitSeed{{Volume: "seed", InstanceID: "i-1", Hostname: "h", UserData: []byte("#cloud-config\nsecret: 1\n"), NetworkData: []byte("version: 2\n")}}
+	v.request.Machine.Disks = append(v.request.Machine.Disks,
+		qemuargs.Disk{Name: "seed", Driver: qemuargs.VirtioBlk, ReadOnly: true,
+			PCI: &qemuargs.PCIAddress{Bus: "pci.2"}, Image: qemuargs.Image{Path: seed, Format: qemuargs.Raw}})
+	v.request.CloudInit = []control.CloudInitSeed{{Volume: "seed", InstanceID: "i-1", Hostname: "h",
+		UserData: []byte("#cloud-config\nsecret: 1\n"), NetworkData: []byte("version: 2\n")}}
 	v.boot()
 	for name, want := range map[string]string{"user-data": "#cloud-config\nsecret: 1\n", "network-config": "version: 2\n",
 		"meta-data": `{"instance-id":"i-1","local-hostname":"h"}` + "\n"} {
@@ -202,8 +214,8 @@ func TestCloudInitSeed(t *testing.T) {
 	}
 }
 
-// TestDHCP asks the server on a socket of the handler's, on loopback, as a
-// guest that renews its lease does: its answer goes to the guest's address.
+// TestDHCP: the server answers to the guest's address when a guest renews its lease. The test asks on a socket of
+// the handler's, on loopback.
 func TestDHCP(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
@@ -216,13 +228,16 @@ func TestDHCP(t *testing.T) {
 	v.must(err)
 	defer guest.Close()
 	mac := net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1}
-	v.request.DHCP = []control.DHCPServer{{NIC: "default", Lease: dhcp.Lease{ClientMAC: mac.String(), ClientIP: netip.MustParsePrefix("127.77.0.2/8"), ServerIP: netip.MustParseAddr("127.77.0.1")}}}
+	v.request.DHCP = []control.DHCPServer{{NIC: "default",
+		Lease: dhcp.Lease{ClientMAC: mac.String(), ClientIP: netip.MustParsePrefix("127.77.0.2/8"),
+			ServerIP: netip.MustParseAddr("127.77.0.1")}}}
 	v.boot(control.File{Name: control.DHCPFile("default"), File: socket})
 	address := server.LocalAddr()
 	server.Close()
 	socket.Close()
 
-	request, err := dhcpv4.New(dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest), dhcpv4.WithClientIP(net.IPv4(127, 77, 0, 2)))
+	request, err := dhcpv4.New(dhcpv4.WithHwAddr(mac), dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest),
+		dhcpv4.WithClientIP(net.IPv4(127, 77, 0, 2)))
 	v.must(err)
 	_, err = guest.WriteTo(request.ToBytes(), address)
 	v.must(err, guest.SetReadDeadline(time.Now().Add(patience)))
@@ -231,7 +246,8 @@ func TestDHCP(t *testing.T) {
 	v.must(err)
 	reply, err := dhcpv4.FromBytes(buffer[:n])
 	v.must(err)
-	if reply.MessageType() != dhcpv4.MessageTypeAck || !reply.YourIPAddr.Equal(net.IPv4(127, 77, 0, 2)) || len(reply.DNS()) != 1 ||
+	if reply.MessageType() != dhcpv4.MessageTypeAck || !reply.YourIPAddr.Equal(net.IPv4(127, 77, 0, 2)) ||
+		len(reply.DNS()) != 1 ||
 		!reply.DNS()[0].Equal(net.IPv4(127, 0, 0, 53)) || strings.Join(reply.DomainSearch().Labels, " ") != "a.test b.test" {
 		t.Errorf("reply %s", reply.Summary())
 	}
@@ -247,7 +263,7 @@ func TestDHCP(t *testing.T) {
 	})
 }
 
-// TestDHCPRefusesLease: what cannot be told to the guest is no silent lack.
+// TestDHCPRefusesLease: a lease that cannot be told to the guest is an error, and is not left out silently.
 func TestDHCPRefusesLease(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
@@ -259,7 +275,7 @@ func TestDHCPRefusesLease(t *testing.T) {
 	v.expectEnd(control.ReasonStartFailed, `serve DHCP to default: lease for MAC "none"`)
 }
 
-// TestIPv6RefusesLease: likewise, and both sockets have to come.
+// TestIPv6RefusesLease: an address that cannot be told to the guest is an error, too. Both sockets have to come.
 func TestIPv6RefusesLease(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
@@ -267,8 +283,10 @@ func TestIPv6RefusesLease(t *testing.T) {
 	v.must(err)
 	defer zero.Close()
 	v.request.IPv6 = []control.IPv6Server{{NIC: "default"}}
-	router, server := control.File{Name: control.RouterFile("default"), File: zero}, control.File{Name: control.DHCP6File("default"), File: zero}
-	if err := v.call(control.CommandStart, v.request, nil, router); err == nil || !strings.Contains(err.Error(), `"dhcp6/default"`) {
+	router, server := control.File{Name: control.RouterFile("default"), File: zero},
+		control.File{Name: control.DHCP6File("default"), File: zero}
+	if err := v.call(control.CommandStart, v.request, nil, router); err == nil ||
+		!strings.Contains(err.Error(), `"dhcp6/default"`) {
 		t.Errorf("start without a socket: %v", err)
 	}
 	v.must(v.call(control.CommandStart, v.request, nil, router, server))
@@ -284,12 +302,14 @@ func TestResolversOfThePodAloneAreNotTold(t *testing.T) {
 	}
 	r := readResolver(file)
 	if !slices.Equal(r.servers4, []netip.Addr{netip.MustParseAddr("10.96.0.10")}) || len(r.servers6) != ipv6.MaxServers ||
-		r.servers6[0] != netip.MustParseAddr("fd00:10:96::a") || r.servers6[1] != netip.MustParseAddr("fd00::53") || !slices.Equal(r.search, []string{"a.test", "b.test"}) {
+		r.servers6[0] != netip.MustParseAddr("fd00:10:96::a") || r.servers6[1] != netip.MustParseAddr("fd00::53") ||
+		!slices.Equal(r.search, []string{"a.test", "b.test"}) {
 		t.Errorf("%+v", r)
 	}
 }
 
-// TestSetLink: QEMU takes the links of cards up and down, before the guest runs and later, and the Machine says what they are.
+// TestSetLink: QEMU takes the links of cards up and down, before the guest runs and later, and the Machine says what
+// they are.
 func TestSetLink(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
@@ -299,7 +319,9 @@ func TestSetLink(t *testing.T) {
 		defer tap.Close()
 		name := string(rune('a' + i))
 		files = append(files, control.File{Name: "tap/" + name + "/0", File: tap})
-		v.request.Machine.NICs = append(v.request.Machine.NICs, qemuargs.NIC{Name: name, Driver: driver, MAC: "52:54:00:00:00:0" + name, Queues: 1, PCI: qemuargs.PCIAddress{Bus: fmt.Sprintf("pci.%d", 2+i)}, Down: i == 0})
+		v.request.Machine.NICs = append(v.request.Machine.NICs,
+			qemuargs.NIC{Name: name, Driver: driver, MAC: "52:54:00:00:00:0" + name, Queues: 1,
+				PCI: qemuargs.PCIAddress{Bus: fmt.Sprintf("pci.%d", 2+i)}, Down: i == 0})
 	}
 	down := func(report control.StateReport) (out string) {
 		for _, n := range report.Machine.NICs {
@@ -309,7 +331,8 @@ func TestSetLink(t *testing.T) {
 		}
 		return out
 	}
-	if err := v.call(control.CommandSetLink, control.SetLinkRequest{NIC: "a"}, nil); err == nil || !strings.Contains(err.Error(), "the VM is waiting") {
+	if err := v.call(control.CommandSetLink, control.SetLinkRequest{NIC: "a"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "the VM is waiting") {
 		t.Errorf("before the start: %v", err)
 	}
 	if got := down(v.boot(files...)); got != "a" {
@@ -319,24 +342,27 @@ func TestSetLink(t *testing.T) {
 		request control.SetLinkRequest
 		want    string
 	}{
-		{control.SetLinkRequest{NIC: "b", Down: true}, "ab"}, {control.SetLinkRequest{NIC: "b", Down: true}, "ab"}, {control.SetLinkRequest{NIC: "a"}, "b"}, {control.SetLinkRequest{NIC: "b"}, ""},
+		{control.SetLinkRequest{NIC: "b", Down: true}, "ab"}, {control.SetLinkRequest{NIC: "b", Down: true}, "ab"},
+		{control.SetLinkRequest{NIC: "a"}, "b"}, {control.SetLinkRequest{NIC: "b"}, ""},
 	} {
 		v.must(v.call(control.CommandSetLink, c.request, nil))
 		if got := down(receiveState(v)); got != c.want {
 			t.Errorf("after %+v: %q, want %q", c.request, got, c.want)
 		}
 	}
-	if err := v.call(control.CommandSetLink, control.SetLinkRequest{NIC: "c"}, nil); err == nil || !strings.Contains(err.Error(), `no interface "c"`) {
+	if err := v.call(control.CommandSetLink, control.SetLinkRequest{NIC: "c"}, nil); err == nil ||
+		!strings.Contains(err.Error(), `no interface "c"`) {
 		t.Errorf("a card that is not there: %v", err)
 	}
 }
 
-// TestTapGoesWithQEMU: a tap goes with QEMU; the launcher does not hold it.
+// TestTapGoesWithQEMU: a tap goes with QEMU. The launcher does not hold it.
 func TestTapGoesWithQEMU(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	tap, name := newTap(t)
-	v.request.Machine.NICs = []qemuargs.NIC{{Name: "default", Driver: "virtio-net-pci-non-transitional", MAC: "52:54:00:00:00:01", MTU: 1400, Queues: 1, PCI: qemuargs.PCIAddress{Bus: "pci.2"}}}
+	v.request.Machine.NICs = []qemuargs.NIC{{Name: "default", Driver: "virtio-net-pci-non-transitional",
+		MAC: "52:54:00:00:00:01", MTU: 1400, Queues: 1, PCI: qemuargs.PCIAddress{Bus: "pci.2"}}}
 	v.boot(control.File{Name: "tap/default/0", File: tap})
 	tap.Close()
 	if _, err := os.Stat("/sys/class/net/" + name); err != nil {
@@ -377,7 +403,8 @@ func newTap(t *testing.T) (*os.File, string) {
 	return os.NewFile(uintptr(fd), "tap"), request.Name()
 }
 
-// TestVMLeavesNothingBehind is not parallel, so that the counts are this VM's.
+// TestVMLeavesNothingBehind: when a VM has ended, no file of it is open and none of its goroutines runs. The test is
+// not parallel, so that the counts are this VM's.
 func TestVMLeavesNothingBehind(t *testing.T) {
 	files, routines := openFiles(t), runtime.NumGoroutine()
 	t.Run("VM", func(t *testing.T) {
@@ -394,7 +421,8 @@ func TestVMLeavesNothingBehind(t *testing.T) {
 			return nil
 		}
 		stacks := make([]byte, 1<<20)
-		return fmt.Errorf("%d open files and %d goroutines, were %d and %d before:\n%s", openFiles(t), runtime.NumGoroutine(), files, routines,
+		return fmt.Errorf("%d open files and %d goroutines, were %d and %d before:\n%s", openFiles(t), runtime.NumGoroutine(),
+			files, routines,
 			stacks[:runtime.Stack(stacks, true)])
 	})
 }

@@ -10,14 +10,15 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// keepsVariables has a machine with UEFI keep its variables in a volume with the guest's state.
+// keepsVariables makes a machine with UEFI keep its variables in a volume with the guest's state.
 func (v *vm) keepsVariables(volume string) {
 	f := v.request.Machine.Firmware
 	f.Variables.Path, f.Variables.InState = filepath.Join(volume, "nvram/variables.fd"), true
 }
 
-// TestUEFIVariablesOutliveTheirGuest: a guest finds the variables of the guest before it, and what a tenant puts in their place harms its own guest only.
-// OVMF writes variables once for all of it: under emulation that takes half a minute.
+// TestUEFIVariablesOutliveTheirGuest: a guest finds the variables of the guest before it, and what a tenant puts in
+// their place harms its own guest only. OVMF writes variables once for all of it: under emulation that takes half a
+// minute.
 func TestUEFIVariablesOutliveTheirGuest(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
@@ -30,19 +31,21 @@ func TestUEFIVariablesOutliveTheirGuest(t *testing.T) {
 	hostileVariables(t, start, path, left)
 	garbledVariables(t, start, path, left)
 
-	// The guest starts again when the tenant has mended that. A mark where OVMF keeps nothing: OVMF's variables end long before the spare block.
+	// The guest starts again when the tenant has mended that. A mark where OVMF keeps nothing: OVMF's variables end long
+	// before the spare block.
 	marked := bytes.Clone(left)
 	marked[len(left)-1] ^= 0x55
 	first.must(os.WriteFile(path, marked, 0o660))
 	second := start()
 	second.until(control.StateRunning)
 	second.stdout.Expect("BdsDxe: ")
-	if now, err := os.ReadFile(path); err != nil || len(now) != qemuargs.VariablesBytes || now[len(now)-1] != marked[len(marked)-1] {
+	if now, err := os.ReadFile(path); err != nil || len(now) != qemuargs.VariablesBytes ||
+		now[len(now)-1] != marked[len(marked)-1] {
 		t.Errorf("the second guest began anew (%v)", err)
 	}
 }
 
-// aimCopied is aim for a target that has another volume for the guest's state.
+// aimCopied does what aim does, for a target that has another volume for the guest's state.
 func (m *move) aimCopied(volume string) {
 	m.source.Helper()
 	m.target = launch(m.source.T, func(c *Config) { c.TPM = m.source.TPM })
@@ -66,8 +69,8 @@ func (m *move) aimCopied(volume string) {
 	}
 }
 
-// TestMigrateUEFIToAnotherVolume: the target has a volume of its own. The variables are there as soon as the guest can run there, and a guest that never runs
-// there leaves them.
+// TestMigrateUEFIToAnotherVolume: the target has a volume of its own. The variables are there as soon as the guest
+// can run there, and a guest that never runs there leaves them.
 func TestMigrateUEFIToAnotherVolume(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
@@ -100,8 +103,8 @@ func TestMigrateUEFIToAnotherVolume(t *testing.T) {
 	has("after the end of the guest, which was paused all the time,")
 }
 
-// TestMigrateTPMToAnotherVolume: the target has a volume of its own. If the target ends before it has given the TPM's folder a number, the VM's next start finds
-// the TPM all the same.
+// TestMigrateTPMToAnotherVolume: the target has a volume of its own. If the target ends before it has given the TPM's
+// folder a number, the VM's next start finds the TPM all the same.
 func TestMigrateTPMToAnotherVolume(t *testing.T) {
 	t.Parallel()
 	home, volume, crashed := t.TempDir(), t.TempDir(), t.TempDir()
@@ -113,7 +116,8 @@ func TestMigrateTPMToAnotherVolume(t *testing.T) {
 	m.begin(limits)
 	m.target.until(control.StateReceived)
 	m.source.until(control.StateMoved)
-	m.source.must(os.CopyFS(filepath.Join(crashed, "tpm"), os.DirFS(filepath.Join(volume, "tpm")))) // what a crash of the node leaves
+	// A crash of the node leaves this.
+	m.source.must(os.CopyFS(filepath.Join(crashed, "tpm"), os.DirFS(filepath.Join(volume, "tpm"))))
 	m.target.must(m.target.call(control.CommandRun, control.RunRequest{}, nil))
 	m.target.until(control.StateRunning)
 	m.source.must(m.source.call(control.CommandRelease, nil, nil))

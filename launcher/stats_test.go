@@ -40,14 +40,16 @@ func TestStatsOfARealQEMU(t *testing.T) {
 	if second.CPU == nil || second.CPU.User+second.CPU.System == 0 || second.Resident < 8<<20 || second.Resident > 1<<30 {
 		t.Errorf("QEMU's process: CPU %+v, resident %d", second.CPU, second.Resident)
 	}
-	if o := second.Own; o == nil || o.QEMU < 4<<20 || o.QEMU > second.Resident || o.Launcher < 1<<20 || o.Launcher > 1<<30 {
+	if o := second.Own; o == nil || o.QEMU < 4<<20 || o.QEMU > second.Resident || o.Launcher < 1<<20 ||
+		o.Launcher > 1<<30 {
 		t.Errorf("memory besides the guest's: %+v", o)
 	}
 	if len(second.VCPUs) != 2 || second.VCPUs[0].Time == 0 {
 		t.Errorf("virtual CPUs: %+v", second.VCPUs)
 	}
 	// The BIOS reads the boot sector.
-	if d := second.Disks; len(d) != 1 || d[0].Name != "root" || d[0].Read.Operations == 0 || d[0].Read.Bytes < 512 || d[0].Read.Time == 0 || d[0].Write.Bytes != 0 {
+	if d := second.Disks; len(d) != 1 || d[0].Name != "root" || d[0].Read.Operations == 0 || d[0].Read.Bytes < 512 ||
+		d[0].Read.Time == 0 || d[0].Write.Bytes != 0 {
 		t.Errorf("disks: %+v", d)
 	}
 	if second.Balloon == nil || *second.Balloon != uint64(m.MemoryBytes) {

@@ -19,7 +19,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// TestResetOfTheGuestIsNoEnd: a reset is no end.
+// TestResetOfTheGuestIsNoEnd: a guest that resets has not ended.
 func TestResetOfTheGuestIsNoEnd(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
@@ -45,12 +45,14 @@ func TestRunningGuestIsAskedToEnd(t *testing.T) {
 		message string
 	}{
 		// Who ends by itself does so before a grace period is over that is longer than the test.
-		"power button":         {3600, true, false, terminate, control.ReasonShutdown, ""},
-		"asked by the handler": {3600, true, false, func(v *vm, _ int) { v.must(v.call(control.CommandShutdown, nil, nil)) }, control.ReasonShutdown, ""},
-		"grace period over":    {1, false, false, terminate, control.ReasonGracePeriodOver, "within 1 seconds"},
-		"no grace":             {0, false, false, terminate, control.ReasonGracePeriodOver, ""},
-		"no ACPI":              {3600, false, true, terminate, control.ReasonShutdown, ""},
-		"QEMU hangs": {1, true, false, func(v *vm, qemu int) { v.must(syscall.Kill(qemu, syscall.SIGSTOP)); terminate(v, qemu) },
+		"power button": {3600, true, false, terminate, control.ReasonShutdown, ""},
+		"asked by the handler": {3600, true, false, func(v *vm, _ int) { v.must(v.call(control.CommandShutdown, nil, nil)) },
+			control.ReasonShutdown, ""},
+		"grace period over": {1, false, false, terminate, control.ReasonGracePeriodOver, "within 1 seconds"},
+		"no grace":          {0, false, false, terminate, control.ReasonGracePeriodOver, ""},
+		"no ACPI":           {3600, false, true, terminate, control.ReasonShutdown, ""},
+		"QEMU hangs": {1, true, false,
+			func(v *vm, qemu int) { v.must(syscall.Kill(qemu, syscall.SIGSTOP)); terminate(v, qemu) },
 			control.ReasonGracePeriodOver, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,15 +79,15 @@ func TestRunningGuestIsAskedToEnd(t *testing.T) {
 	}
 }
 
-// obey has the guest obey the power button.
+// obey makes the guest obey the power button.
 func obey(v *vm) {
 	v.Helper()
 	attach(v).say("B")
 	v.stdout.Expect("b")
 }
 
-// TestEndBeforeTheGuestRuns: asked to end at any point before the guest runs,
-// the launcher does, soon, and says that there was no VM.
+// TestEndBeforeTheGuestRuns: a launcher that is asked to end at any point before the guest runs ends soon, and says
+// that there was no VM.
 func TestEndBeforeTheGuestRuns(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -98,7 +100,8 @@ func TestEndBeforeTheGuestRuns(t *testing.T) {
 			disk, err := os.OpenFile(v.path("disk.img"), os.O_RDWR|os.O_CREATE, 0o600)
 			v.must(err)
 			v.Cleanup(func() { disk.Close() })
-			v.must(disk.Truncate(1<<20), unix.FcntlFlock(disk.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})) // as another QEMU has it
+			// The disk is locked as another QEMU locks it.
+			v.must(disk.Truncate(1<<20), unix.FcntlFlock(disk.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
 			v.onVolume(qemuargs.FileVolume, disk.Name(), 0)
 		}, true},
 		"before the greeting": {func(t *testing.T, c *Config) { c.QEMU = fakes.Path(t, "qemu-silent") }, nil, true},
@@ -144,7 +147,7 @@ func TestEndWhileQEMUIsAskedForItsVersion(t *testing.T) {
 	}
 }
 
-// TestStartRacesEnd: what is ending is not started.
+// TestStartRacesEnd: a launcher that is ending does not start its VM.
 func TestStartRacesEnd(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -184,7 +187,7 @@ func TestKeptLauncher(t *testing.T) {
 	v.expectEnd(control.ReasonQEMUExited, "was killed by signal 9")
 }
 
-// TestStartPaused: the guest's CPUs do not run. That it is ended so is no failure to
+// TestStartPaused: the guest's CPUs do not run when the VM starts paused. That such a VM is ended is no failure to
 // start, and waits for no guest to heed the power button.
 func TestStartPaused(t *testing.T) {
 	t.Parallel()
@@ -192,7 +195,8 @@ func TestStartPaused(t *testing.T) {
 	v.request.Paused, v.request.GraceSeconds = true, 3600
 	v.must(v.call(control.CommandStart, v.request, nil))
 	v.expectState(control.StatePreparing)
-	if state := v.expectState(control.StatePaused); state.StartedAt != nil || state.Pause == nil || state.Pause.Status != control.PausedByUser {
+	if state := v.expectState(control.StatePaused); state.StartedAt != nil || state.Pause == nil ||
+		state.Pause.Status != control.PausedByUser {
 		t.Errorf("state %+v, want one that was paused by the user and never ran", state)
 	}
 	v.must(v.call(control.CommandShutdown, nil, nil))

@@ -41,8 +41,8 @@ func (t *timers) take() life.Timer {
 	return timer
 }
 
-// await has the channel wait for the timer that is due first. Of what came before, the channel gives nothing any more:
-// that is what Stop and Reset of a time.Timer promise.
+// await makes the channel wait for the timer that is due first. Of what came before, the channel gives nothing any
+// more: that is what Stop and Reset of a time.Timer promise.
 func (t *timers) await() {
 	if timer, runs := t.next(); runs {
 		t.first.Reset(time.Until(t.due[timer]))

@@ -48,7 +48,8 @@ func (l *launcher) closeTPM() error {
 	return tpm.Close()
 }
 
-// endTPM ends the emulator of a QEMU that could not be started. The emulator itself ends only after QEMU has talked to it.
+// endTPM ends the emulator of a QEMU that could not be started. The emulator itself ends only after QEMU has talked
+// to it.
 func (l *launcher) endTPM() {
 	if l.tpm != nil {
 		l.tpm.Destroy()

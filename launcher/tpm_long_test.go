@@ -8,7 +8,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestTPMHangs: QEMU waits for a TPM's emulator that does not answer, and the launcher waits for QEMU as long as it does for any QEMU.
+// TestTPMHangs: QEMU waits for a TPM's emulator that does not answer, and the launcher waits for QEMU as long as it
+// does for any QEMU.
 func TestTPMHangs(t *testing.T) {
 	t.Parallel()
 	v := launchBrokenTPM(t, "exec sleep 1000")

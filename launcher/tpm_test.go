@@ -16,7 +16,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// launchTPM is launch for a machine with a TPM, which the swtpm of the launcher's image is.
+// launchTPM does what launch does, for a machine with a TPM. The TPM is the swtpm of the launcher's image.
 func launchTPM(t *testing.T) *vm {
 	t.Helper()
 	program := launchertest.TPM(t, "../_output/cache/launcher-root")
@@ -29,7 +29,7 @@ func (v *vm) tpm() {
 	v.request.Machine.TPM = &qemuargs.TPM{Interface: qemuargs.TIS, Folder: v.path("tpm")}
 }
 
-// permanent is the state of the TPM that outlives its emulator. Seeds that no other TPM has are in it.
+// permanent returns the state of the TPM that outlives its emulator. Seeds that no other TPM has are in it.
 func (v *vm) permanent() []byte {
 	v.Helper()
 	data, err := os.ReadFile(filepath.Join(v.request.Machine.TPM.Folder, "tpm2-00.permall"))
@@ -37,7 +37,7 @@ func (v *vm) permanent() []byte {
 	return data
 }
 
-// emulators are the processes of swtpm of this machine, which have its folder open.
+// emulators returns the processes of swtpm of this machine, which have its folder open.
 func (v *vm) emulators() (pids []int) {
 	v.Helper()
 	folders, err := filepath.Glob("/proc/[0-9]*/fd/4")
@@ -52,7 +52,8 @@ func (v *vm) emulators() (pids []int) {
 	return pids
 }
 
-// TestTPMEmulatorRunsBesideQEMU: the TPM's emulator runs beside QEMU, writes nothing outside its folder, and ends with QEMU.
+// TestTPMEmulatorRunsBesideQEMU: the TPM's emulator runs beside QEMU, writes nothing outside its folder, and ends
+// with QEMU.
 func TestTPMEmulatorRunsBesideQEMU(t *testing.T) {
 	t.Parallel()
 	v := launchTPM(t)
@@ -73,14 +74,16 @@ func TestTPMEmulatorRunsBesideQEMU(t *testing.T) {
 	}
 }
 
-// TestTPMLost: a guest whose TPM fails goes on, and its launcher says what has happened. QEMU ends when such a guest reboots.
+// TestTPMLost: a guest whose TPM fails goes on, and its launcher says what has happened. QEMU ends when such a guest
+// reboots.
 func TestTPMLost(t *testing.T) {
 	t.Parallel()
 	v := launchTPM(t)
 	v.boot()
 	v.must(syscall.Kill(v.emulators()[0], syscall.SIGKILL))
 	report := v.untilReport("the TPM to be lost", func(r control.StateReport) bool { return r.TPMLost != "" })
-	if report.State != control.StateRunning || report.TPMLost != "the emulator of the TPM was killed by signal 9 (killed)" {
+	if report.State != control.StateRunning ||
+		report.TPMLost != "the emulator of the TPM was killed by signal 9 (killed)" {
 		t.Errorf("the launcher says %+v", report)
 	}
 	_ = v.call(control.CommandReset, nil, nil) // which QEMU may not live to answer
@@ -89,7 +92,8 @@ func TestTPMLost(t *testing.T) {
 	}
 }
 
-// launchBrokenTPM is launch for a machine with a TPM, which is a program of a shell; none, if it is empty.
+// launchBrokenTPM does what launch does, for a machine with a TPM that is a program of a shell. If program is empty,
+// there is no such program.
 func launchBrokenTPM(t *testing.T, program string) *vm {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "swtpm")
@@ -109,11 +113,13 @@ func TestTPMDoesNotStart(t *testing.T) {
 		folder  func(v *vm, path string) error
 		message string
 	}{
-		"no swtpm":         {message: "Debian's package swtpm has it"},
-		"swtpm that fails": {program: "echo no entropy >&2; exit 1", message: "the emulator of the TPM exited with code 1: no entropy"},
+		"no swtpm": {message: "Debian's package swtpm has it"},
+		"swtpm that fails": {program: "echo no entropy >&2; exit 1",
+			message: "the emulator of the TPM exited with code 1: no entropy"},
 		"a folder that is there": {program: "exit 0", folder: func(v *vm, path string) error { return os.Mkdir(path, 0o700) },
 			message: "make the folder of the TPM's state"},
-		"a link in the folder's place": {program: "exit 0", folder: func(v *vm, path string) error { return os.Symlink(v.dir, path) },
+		"a link in the folder's place": {program: "exit 0",
+			folder:  func(v *vm, path string) error { return os.Symlink(v.dir, path) },
 			message: "make the folder of the TPM's state"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +137,8 @@ func TestTPMDoesNotStart(t *testing.T) {
 	}
 }
 
-// TestTPMWithoutQEMU: where QEMU cannot be started, the VM's end says why, and its TPM's emulator, which has done nothing wrong, ends by itself.
+// TestTPMWithoutQEMU: where QEMU cannot be started, the VM's end says why, and its TPM's emulator, which has done
+// nothing wrong, ends by itself.
 func TestTPMWithoutQEMU(t *testing.T) {
 	t.Parallel()
 	program, version := launchertest.TPM(t, "../_output/cache/launcher-root"), filepath.Join(t.TempDir(), "qemu-version")
@@ -149,7 +156,8 @@ func TestTPMWithoutQEMU(t *testing.T) {
 	}
 }
 
-// TestReceiveBrokenTPM: the report of a target whose TPM does not start has the emulator's last words, because nobody reads the end of a target's pod.
+// TestReceiveBrokenTPM: the report of a target whose TPM does not start has the emulator's last words, because nobody
+// reads the end of a target's pod.
 func TestReceiveBrokenTPM(t *testing.T) {
 	t.Parallel()
 	v := launchBrokenTPM(t, "echo no entropy >&2; exit 1")
@@ -164,8 +172,9 @@ func TestReceiveBrokenTPMSlowly(t *testing.T) {
 	v := prepareVM(t)
 	v.TPM, v.QEMU = v.path("swtpm"), v.path("slow")
 	testkit.Program(t, v.TPM, []byte("#!/bin/sh\necho no entropy >&2; exit 1\n"))
-	testkit.Program(t, v.QEMU, fmt.Appendf(nil, "#!/bin/sh\n[ \"$1\" = -version ] || until [ -e %s ]; do sleep 0.1; done\nexec %s \"$@\"\n",
-		v.path("now"), launchertest.Program(t, "qemu-system-x86_64")))
+	testkit.Program(t, v.QEMU,
+		fmt.Appendf(nil, "#!/bin/sh\n[ \"$1\" = -version ] || until [ -e %s ]; do sleep 0.1; done\nexec %s \"$@\"\n",
+			v.path("now"), launchertest.Program(t, "qemu-system-x86_64")))
 	v.run()
 	v.conn = launchertest.Accept(t, v.handler)
 	v.tpm()
@@ -180,10 +189,12 @@ func TestReceiveBrokenTPMSlowly(t *testing.T) {
 func (v *vm) expectBrokenTPM() {
 	v.Helper()
 	report := v.until(control.StateExited)
-	if want := "the emulator of the TPM exited with code 1: no entropy"; strings.Count(report.Failure, want) != 1 || strings.HasSuffix(report.Failure, "\n") {
+	if want := "the emulator of the TPM exited with code 1: no entropy"; strings.Count(report.Failure, want) != 1 ||
+		strings.HasSuffix(report.Failure, "\n") {
 		v.Errorf("the report says %q", report.Failure)
 	}
-	if end := v.expectEnd(control.ReasonStartFailed, "no entropy"); strings.Count(end.Message, "no entropy") != 1 || strings.Contains(end.Message, "\n") {
+	if end := v.expectEnd(control.ReasonStartFailed, "no entropy"); strings.Count(end.Message, "no entropy") != 1 ||
+		strings.Contains(end.Message, "\n") {
 		v.Errorf("the end is %q", end.Message)
 	}
 }
@@ -221,7 +232,8 @@ func TestMigrateTPMLost(t *testing.T) {
 	m.source.must(syscall.Kill(m.source.emulators()[0], syscall.SIGKILL))
 	m.source.untilReport("the TPM to be lost", func(r control.StateReport) bool { return r.TPMLost != "" })
 	m.target.must(m.target.call(control.CommandReceive, nil, nil))
-	if err := m.source.call(control.CommandMigrate, limits, nil); err == nil || !strings.Contains(err.Error(), "the emulator of the TPM was killed by signal 9") {
+	if err := m.source.call(control.CommandMigrate, limits, nil); err == nil ||
+		!strings.Contains(err.Error(), "the emulator of the TPM was killed by signal 9") {
 		t.Errorf("the source says %v", err)
 	}
 	if s := m.source.state(); s.State != control.StateRunning || len(s.Jobs) > 0 {
@@ -229,7 +241,8 @@ func TestMigrateTPMLost(t *testing.T) {
 	}
 }
 
-// TestReceivedTPMLost: a guest that has come is not let run by a target whose TPM has failed, and goes on at its source, whose TPM is whole.
+// TestReceivedTPMLost: a guest that has come is not let run by a target whose TPM has failed, and goes on at its
+// source, whose TPM is whole.
 func TestReceivedTPMLost(t *testing.T) {
 	t.Parallel()
 	m := &move{source: launchTPM(t)}
@@ -254,7 +267,7 @@ func TestReceivedTPMLost(t *testing.T) {
 	m.source.stdout.Expect(banner)
 }
 
-// aimTPM is aim for a target whose TPM has a folder of its own.
+// aimTPM does what aim does, for a target whose TPM has a folder of its own.
 func (m *move) aimTPM() {
 	m.source.Helper()
 	m.target = launchTPM(m.source.T)
@@ -266,12 +279,12 @@ func (m *move) aimTPM() {
 	m.connect(control.CommandOpenChannel, control.CommandOpenChannel, nil)
 }
 
-// keepsTPM has a machine keep its TPM's state in a volume with the guest's state.
+// keepsTPM makes a machine keep its TPM's state in a volume with the guest's state.
 func (v *vm) keepsTPM(volume string) {
 	v.request.Machine.TPM = &qemuargs.TPM{Interface: qemuargs.CRB, Folder: filepath.Join(volume, "tpm"), InState: true}
 }
 
-// kept is the state in the volume's folder of a number.
+// kept returns the state in the volume's folder of a number.
 func kept(t *testing.T, volume, number string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(volume, "tpm", number, "tpm2-00.permall"))
@@ -281,7 +294,8 @@ func kept(t *testing.T, volume, number string) []byte {
 	return data
 }
 
-// sameTPM says whether two states are of one TPM. A start changes a few counters. Another TPM has other seeds, of hundreds of bytes.
+// sameTPM reports whether two states are of one TPM. A start changes a few counters. Another TPM has other seeds, of
+// hundreds of bytes.
 func sameTPM(a, b []byte) bool {
 	if len(a) == 0 || len(a) != len(b) {
 		return false
@@ -295,7 +309,8 @@ func sameTPM(a, b []byte) bool {
 	return different < 100
 }
 
-// TestTPMStateOutlivesItsGuest: a guest finds the TPM of the guest before it. A state that is broken or none keeps the guest from starting, and the VM's end says so.
+// TestTPMStateOutlivesItsGuest: a guest finds the TPM of the guest before it. A state that is broken or none keeps
+// the guest from starting, and the VM's end says so.
 func TestTPMStateOutlivesItsGuest(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
@@ -343,8 +358,8 @@ func TestTPMStateOutlivesItsGuest(t *testing.T) {
 	}
 }
 
-// TestMigrateTPMOnASharedVolume: source and target have the same volume. The TPM goes on in a folder of its own, which the VM's next start finds. A target that
-// fails leaves nothing.
+// TestMigrateTPMOnASharedVolume: source and target have the same volume. The TPM goes on in a folder of its own,
+// which the VM's next start finds. A target that fails leaves nothing.
 func TestMigrateTPMOnASharedVolume(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
@@ -369,7 +384,8 @@ func TestMigrateTPMOnASharedVolume(t *testing.T) {
 	m.begin(limits)
 	m.target.until(control.StateReceived)
 	m.source.until(control.StateMoved)
-	if folders, err = os.ReadDir(filepath.Join(volume, "tpm")); err != nil || len(folders) != 2 || folders[1].Name() == "2" {
+	if folders, err = os.ReadDir(filepath.Join(volume, "tpm")); err != nil || len(folders) != 2 ||
+		folders[1].Name() == "2" {
 		t.Errorf("before the guest runs the volume has %v (%v)", folders, err)
 	}
 	m.runsAtTarget()

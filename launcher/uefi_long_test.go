@@ -10,7 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestPostCopyUEFI: the target's QEMU writes the variables to its own file while the flash chips' contents are on their way still.
+// TestPostCopyUEFI: the target's QEMU writes the variables to its own file while the flash chips' contents are on
+// their way still.
 func TestPostCopyUEFI(t *testing.T) {
 	t.Parallel()
 	m := newUEFIMove(t)
@@ -36,7 +37,8 @@ func TestPostCopyUEFI(t *testing.T) {
 	m.target.stdout.Expect("BdsDxe: ")
 }
 
-// TestMigrateUEFIOnASharedVolume: source and target have the same volume. The guest goes on with its variables, and keeps them there.
+// TestMigrateUEFIOnASharedVolume: source and target have the same volume. The guest goes on with its variables, and
+// keeps them there.
 func TestMigrateUEFIOnASharedVolume(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()

@@ -14,8 +14,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// uefi is a machine with the OVMF of the launcher's image, which finds nothing to boot. OVMF writes variables then, such as
-// the order of what it has tried.
+// uefi gives the machine the OVMF of the launcher's image, which finds nothing to boot. OVMF writes variables then,
+// such as the order of what it has tried.
 func (v *vm) uefi(secure bool) {
 	v.Helper()
 	root, err := filepath.Abs("../_output/cache/launcher-root")
@@ -24,15 +24,17 @@ func (v *vm) uefi(secure bool) {
 	f := &qemuargs.Firmware{Code: filepath.Join(folder, "OVMF_CODE_4M.fd"),
 		Variables: qemuargs.Variables{Path: v.path("variables.fd"), Template: filepath.Join(folder, "OVMF_VARS_4M.fd")}}
 	if secure {
-		f.Code, f.Variables.Template, f.SecureBoot = filepath.Join(folder, "OVMF_CODE_4M.secboot.fd"), filepath.Join(folder, "OVMF_VARS_4M.ms.fd"), true
+		f.Code, f.Variables.Template, f.SecureBoot = filepath.Join(folder, "OVMF_CODE_4M.secboot.fd"),
+			filepath.Join(folder, "OVMF_VARS_4M.ms.fd"), true
 		v.request.Machine.SMM = qemuargs.On
 	}
 	v.request.Machine.Firmware = f
 	v.request.Machine.MemoryBytes = 128 << 20
 }
 
-// tried waits until OVMF has found nothing to boot, and has written its variables. It ends in its shell. It ends in a menu where secure boot
-// does not allow the shell, and where the shell fails: nobody has taken a text from the serial port for so long that OVMF has given up.
+// tried waits until OVMF has found nothing to boot, and has written its variables. It ends in its shell. It ends in a
+// menu where secure boot does not allow the shell, and where the shell fails: nobody has taken a text from the serial
+// port for so long that OVMF has given up.
 func (v *vm) tried() []byte {
 	v.Helper()
 	v.stdout.ExpectAny("Shell> ", "enter the Boot Manager Menu")
@@ -65,9 +67,9 @@ func (v *vm) written() []byte {
 	}
 }
 
-// TestMigrateUEFI: the variables of a guest with UEFI arrive in the target's own file, where the target's copy of the template
-// was, with secure boot and without. The firmware's code comes along: the target's own is none at all, and the guest starts
-// with its firmware again.
+// TestMigrateUEFI: the variables of a guest with UEFI arrive in the target's own file, where the target's copy of the
+// template was, with secure boot and without. The firmware's code comes along: the target's own is none at all, and
+// the guest starts with its firmware again.
 func TestMigrateUEFI(t *testing.T) {
 	t.Parallel()
 	for name, secure := range map[string]bool{"plain": false, "secure boot": true} {
@@ -98,7 +100,7 @@ func TestMigrateUEFI(t *testing.T) {
 	}
 }
 
-// newUEFIMove has a guest run that has written its variables, and a target for the guest.
+// newUEFIMove runs a guest that has written its variables, and makes a target wait for it.
 func newUEFIMove(t *testing.T) *move {
 	t.Helper()
 	m := &move{source: launch(t)}
@@ -110,18 +112,21 @@ func newUEFIMove(t *testing.T) *move {
 	return m
 }
 
-// TestMigrateUEFIWritten: a guest that writes UEFI variables while its memory is copied stays, because QEMU would leave these
-// behind. It can move later.
+// TestMigrateUEFIWritten: a guest that writes UEFI variables while its memory is copied stays, because QEMU would
+// leave these behind. It can move later.
 func TestMigrateUEFIWritten(t *testing.T) {
 	t.Parallel()
 	m := newUEFIMove(t)
 	request := limits
 	request.BytesPerSecond = 2 << 20
 	job := m.begin(request)
-	m.source.untilReport("memory to be sent", func(r control.StateReport) bool { return r.Migration != nil && r.Migration.Transferred > 0 })
-	m.source.must(os.Chtimes(m.source.request.Machine.Firmware.Variables.Path, time.Time{}, time.Now())) // as QEMU's writes do
+	m.source.untilReport("memory to be sent",
+		func(r control.StateReport) bool { return r.Migration != nil && r.Migration.Transferred > 0 })
+	// QEMU's writes change the time, too.
+	m.source.must(os.Chtimes(m.source.request.Machine.Firmware.Variables.Path, time.Time{}, time.Now()))
 	failed := m.source.jobEnded()
-	if failed.State != control.StateRunning || failed.Jobs[0].State != control.JobFailed || !strings.Contains(failed.Jobs[0].Error, "UEFI variables") {
+	if failed.State != control.StateRunning || failed.Jobs[0].State != control.JobFailed ||
+		!strings.Contains(failed.Jobs[0].Error, "UEFI variables") {
 		t.Errorf("the source says %+v", failed)
 	}
 	m.source.must(m.source.call(control.CommandForgetJob, control.JobRequest{ID: job}, nil))
@@ -133,7 +138,7 @@ func TestMigrateUEFIWritten(t *testing.T) {
 	m.target.until(control.StateReceived)
 }
 
-// aimUEFI is aim for a target with variables of its own.
+// aimUEFI does what aim does, for a target with variables of its own.
 func (m *move) aimUEFI() {
 	m.source.Helper()
 	m.target = launch(m.source.T)

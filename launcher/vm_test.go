@@ -62,7 +62,8 @@ func prepareVM(t *testing.T, configure ...func(*Config)) *vm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &vm{T: t, dir: dir, signals: make(chan os.Signal, 8), ended: make(chan struct{}), log: testkit.NewTranscript(t, "the log")}
+	v := &vm{T: t, dir: dir, signals: make(chan os.Signal, 8), ended: make(chan struct{}),
+		log: testkit.NewTranscript(t, "the log")}
 	t.Cleanup(v.cleanup)
 	v.Config = Config{
 		QEMU:       launchertest.Program(t, "qemu-system-x86_64"),
@@ -144,7 +145,7 @@ func (v *vm) start(files ...control.File) control.StateReport {
 	return v.expectState(control.StateRunning)
 }
 
-// boot is start, and waits for the guest's banner.
+// boot does what start does, and waits for the guest's banner.
 func (v *vm) boot(files ...control.File) control.StateReport {
 	v.Helper()
 	report := v.start(files...)

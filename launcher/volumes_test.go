@@ -18,8 +18,9 @@ import (
 
 // onVolume gives the VM a second disk, in a volume of its own.
 func (v *vm) onVolume(mode qemuargs.VolumeMode, path string, create int64) {
-	v.request.Machine.Disks = append(v.request.Machine.Disks, qemuargs.Disk{Name: "data", Driver: qemuargs.VirtioBlk, PCI: &qemuargs.PCIAddress{Bus: "pci.2"},
-		Image: qemuargs.Image{Path: path, Format: qemuargs.Raw, Volume: mode, Create: create}})
+	v.request.Machine.Disks = append(v.request.Machine.Disks,
+		qemuargs.Disk{Name: "data", Driver: qemuargs.VirtioBlk, PCI: &qemuargs.PCIAddress{Bus: "pci.2"},
+			Image: qemuargs.Image{Path: path, Format: qemuargs.Raw, Volume: mode, Create: create}})
 }
 
 // grow makes the second disk larger, and returns the job's result.
@@ -57,7 +58,8 @@ func TestVolumesDiskIsMadeAndGrows(t *testing.T) {
 		t.Error("a disk has grown before QEMU was started")
 	}
 	started := v.boot()
-	for _, tt := range []struct{ ask, want int64 }{{4 << 20, 8 << 20}, {8 << 20, 8 << 20}, {16 << 20, 16 << 20}, {8 << 20, 16 << 20}, {1 << 60, 0}} {
+	for _, tt := range []struct{ ask, want int64 }{{4 << 20, 8 << 20}, {8 << 20, 8 << 20}, {16 << 20, 16 << 20},
+		{8 << 20, 16 << 20}, {1 << 60, 0}} {
 		got, err := v.grow(tt.ask)
 		stat, statErr := os.Stat(disk)
 		v.must(statErr)
@@ -68,7 +70,8 @@ func TestVolumesDiskIsMadeAndGrows(t *testing.T) {
 				t.Errorf("asked for all, it has %d bytes", tt.want)
 			}
 		}
-		if err != nil || got.State != control.JobDone || got.Done != tt.want || got.Total != tt.ask || stat.Size() != tt.want {
+		if err != nil || got.State != control.JobDone || got.Done != tt.want || got.Total != tt.ask ||
+			stat.Size() != tt.want {
 			t.Errorf("asked for %d bytes: %+v, %v, and the file has %d; want %d", tt.ask, got, err, stat.Size(), tt.want)
 		}
 	}
@@ -81,7 +84,8 @@ func TestVolumesDiskIsMadeAndGrows(t *testing.T) {
 	other := launch(t)
 	other.onVolume(qemuargs.FileVolume, disk, 0)
 	other.must(other.call(control.CommandStart, other.request, nil))
-	if end := other.expectEnd(control.ReasonStartFailed, "exited with code 1"); !strings.Contains(end.Stderr, `Failed to get "write" lock`) {
+	if end := other.expectEnd(control.ReasonStartFailed,
+		"exited with code 1"); !strings.Contains(end.Stderr, `Failed to get "write" lock`) {
 		t.Errorf("a second VM on the disk ended with %+v", end)
 	}
 	if entries, err := os.ReadDir(volume); err != nil || len(entries) != 1 {
@@ -115,7 +119,7 @@ func TestBlockVolume(t *testing.T) {
 	v.handsOver(started.QEMUPID, qemuargs.BlockVolume, device)
 }
 
-// handsOver has a patient second VM get the disk once this one ends.
+// handsOver kills this VM's QEMU, and waits until a patient second VM gets the disk.
 func (v *vm) handsOver(qemuPID int, mode qemuargs.VolumeMode, path string) {
 	v.Helper()
 	next := launch(v.T, func(c *Config) { c.DiskPatience = patience })
@@ -155,19 +159,20 @@ func TestOverlayOnVolume(t *testing.T) {
 	}
 }
 
-// TestVolumeSwapped: what lies there when QEMU is started counts, not what lay
-// there when it was looked at; and it is opened as carefully.
+// TestVolumeSwapped: the disk that lies there when QEMU is started counts, not the one that lay there when it was
+// looked at. It is opened as carefully.
 func TestVolumeSwapped(t *testing.T) {
 	t.Parallel()
 	v := launch(t)
 	volume, secret := v.path("volume"), v.path("secret")
-	v.must(os.Mkdir(volume, 0o700), os.WriteFile(secret, make([]byte, 4096), 0o600), os.Symlink(secret, filepath.Join(volume, "disk.img")))
+	v.must(os.Mkdir(volume, 0o700), os.WriteFile(secret, make([]byte, 4096), 0o600),
+		os.Symlink(secret, filepath.Join(volume, "disk.img")))
 	v.onVolume(qemuargs.FileVolume, filepath.Join(volume, "disk.img"), 8<<20)
 	v.must(v.call(control.CommandStart, v.request, nil))
 	v.expectEnd(control.ReasonStartFailed, "open disk data: disk image cannot be used: /disk.img is a symbolic link")
 }
 
-// TestInspectClaims: one answer for each, in order.
+// TestInspectClaims: the launcher gives one answer for each claim, in order.
 func TestInspectClaims(t *testing.T) {
 	t.Parallel()
 	v := launch(t, func(c *Config) {
@@ -176,8 +181,11 @@ func TestInspectClaims(t *testing.T) {
 	v.must(os.MkdirAll(filepath.Join(v.Claims, "new"), 0o700), os.MkdirAll(filepath.Join(v.Claims, "fifo"), 0o700),
 		unix.Mkfifo(filepath.Join(v.Claims, "fifo", "disk.img"), 0o600))
 	var reply control.InspectReply
-	v.must(v.call(control.CommandInspect, control.InspectRequest{Claims: []control.Claim{{Volume: "fifo"}, {Volume: "new"}, {Volume: "none", Block: true}, {Volume: "../../etc"}}}, &reply))
-	if c := reply.Claims; len(c) != 4 || !strings.Contains(c[0].Error, "FIFO") || !c[1].Missing || c[1].Error != "" || c[1].Free <= 0 || c[2].Error == "" || c[3].Error == "" {
+	v.must(v.call(control.CommandInspect,
+		control.InspectRequest{Claims: []control.Claim{{Volume: "fifo"}, {Volume: "new"}, {Volume: "none", Block: true},
+			{Volume: "../../etc"}}}, &reply))
+	if c := reply.Claims; len(c) != 4 || !strings.Contains(c[0].Error, "FIFO") || !c[1].Missing || c[1].Error != "" ||
+		c[1].Free <= 0 || c[2].Error == "" || c[3].Error == "" {
 		t.Errorf("%+v", c)
 	}
 }
