@@ -16,8 +16,9 @@ const (
 	longestBackOff  = 300 * time.Second
 )
 
-// backOff counts VMIs that failed before they ran. A VMI that ran, or that shut down in order,
-// ends the counting. A strategy that does not start VMIs by itself has no back-off.
+// backOff returns the count of VMIs that failed before they ran, and when to try again. A VMI that ran, or that
+// shut down in order, ends the counting. A strategy that does not start VMIs by itself has no back-off. In both
+// cases backOff returns nil.
 func backOff(old *v1.VirtualMachineStartFailure, strategy v1.VirtualMachineRunStrategy, vmi *v1.VirtualMachineInstance, now time.Time, jitter float64) *v1.VirtualMachineStartFailure {
 	switch {
 	case !restarts(strategy), vmi != nil && ran(vmi):
@@ -36,7 +37,7 @@ func backOff(old *v1.VirtualMachineStartFailure, strategy v1.VirtualMachineRunSt
 	return &v1.VirtualMachineStartFailure{ConsecutiveFailCount: count, LastFailedVMIUID: vmi.UID, RetryAfterTimestamp: &retry}
 }
 
-// restarts says whether the strategy starts a guest by itself.
+// restarts reports whether the strategy starts a guest by itself.
 func restarts(s v1.VirtualMachineRunStrategy) bool {
 	return s == v1.RunStrategyAlways || s == v1.RunStrategyRerunOnFailure || s == v1.RunStrategyOnce
 }
@@ -54,7 +55,7 @@ func delay(count int, jitter float64) time.Duration {
 	return min(d+time.Duration(jitter*float64(d)/2), longestBackOff)
 }
 
-// delay puts a start off until the back-off is over. Once and Manual start at once, as in
+// delay puts a start off until the back-off is over. It does not put off a start with Once or Manual, as in
 // KubeVirt, where a person asks for such a start.
 func (p *plan) delay(strategy v1.VirtualMachineRunStrategy, now time.Time) {
 	if p.startFailure == nil || p.startFailure.RetryAfterTimestamp == nil || strategy == v1.RunStrategyOnce {

@@ -18,8 +18,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestTemplateTellsNothingOfAClosedNamespace: a DataVolumeTemplate may name a claim of a namespace that is closed to the VM's account. The VM
-// fails with the same words whether that claim exists or not, and none of them is the claim's.
+// TestTemplateTellsNothingOfAClosedNamespace: a DataVolumeTemplate may name a claim of a namespace that is
+// closed to the VM's account. The VM fails with the same words whether that claim exists or not, and none of
+// the words is the claim's.
 func TestTemplateTellsNothingOfAClosedNamespace(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, authorizationv1.AddToScheme, v1.AddToScheme, v1beta1.AddToScheme} {

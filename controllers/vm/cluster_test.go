@@ -172,7 +172,7 @@ func until(t *testing.T, ask func() error) {
 	testkit.Eventually(t, "the controller", ask)
 }
 
-// is waits until the VM is said to be somewhere.
+// is waits until the VM's printable status is want, and returns the VM.
 func (s subject) is(want v1.VirtualMachinePrintableStatus) *v1.VirtualMachine {
 	s.t.Helper()
 	var vm *v1.VirtualMachine
@@ -185,7 +185,7 @@ func (s subject) is(want v1.VirtualMachinePrintableStatus) *v1.VirtualMachine {
 	return vm
 }
 
-// vmi waits for a VMI other than the one before.
+// vmi waits for a VMI other than the one before, and returns it with the finalizer of the VMI controller.
 func (s subject) vmi(before types.UID) *v1.VirtualMachineInstance {
 	s.t.Helper()
 	vmi := &v1.VirtualMachineInstance{}
@@ -252,7 +252,7 @@ func (s subject) stopped(vmi *v1.VirtualMachineInstance) {
 	})
 }
 
-// none makes sure that there is no VMI, nor comes one.
+// none fails the test if there is a VMI, or if one comes.
 func (s subject) none() {
 	s.t.Helper()
 	for range 2 {
@@ -263,8 +263,8 @@ func (s subject) none() {
 	}
 }
 
-// poke has the VM looked at again, and waits until that is done: the status
-// tells the generation, which a change of the spec raises.
+// poke makes the controller look at the VM again, and waits until that is done. It changes the spec, which
+// raises the generation. The status tells the generation that the controller has seen.
 func (s subject) poke() {
 	s.t.Helper()
 	vm := s.vm()

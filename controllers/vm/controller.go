@@ -68,7 +68,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(kit.Patient(r, r.Clock))
 }
 
-// all are the VMs that the cache has.
+// all returns a request for each VM that the cache has.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []ctrl.Request {
 	var vms v1.VirtualMachineList
 	if err := r.Client.List(ctx, &vms, client.UnsafeDisableDeepCopy); err != nil {
@@ -82,7 +82,7 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []ctrl.Request {
 	return requests
 }
 
-// Trim drops fields that this controller does not read from a VM before the VM is cached.
+// Trim drops from a VM, before the VM is cached, the fields that this controller does not read.
 func Trim(object any) (any, error) {
 	if vm, ok := object.(*v1.VirtualMachine); ok {
 		vm.ManagedFields = nil
@@ -91,8 +91,8 @@ func Trim(object any) (any, error) {
 	return object, nil
 }
 
-// Reconcile takes one VM a step further: it decides what to do, does it, and
-// writes the status once if it changed.
+// Reconcile takes one VM a step further. It decides what to do, does it, and writes the status once if it
+// changed.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	vm := &v1.VirtualMachine{}
 	if err := r.Client.Get(ctx, request.NamespacedName, vm); err != nil {
@@ -169,8 +169,8 @@ var (
 // behindDelay is the wait after errBehind, unless the cache's event comes earlier.
 const behindDelay = time.Second
 
-// patient turns a refusal into a later attempt, because somebody has to change something
-// first. The longer the VM has been failing, the longer the wait.
+// patient turns a refusal into a later attempt, because somebody has to change something first. The longer the
+// VM has been failing, the longer the wait.
 func (r *Reconciler) patient(vm *v1.VirtualMachine, err error) (time.Duration, error) {
 	refusals := []error{errTaken, choice.ErrMissing, errDisks, errRefused, errOtherRevision, kit.ErrPresets}
 	waits := slices.ContainsFunc(refusals, func(one error) bool { return errors.Is(err, one) })
@@ -196,7 +196,8 @@ func (r *Reconciler) instance(ctx context.Context, vm *v1.VirtualMachine) (*v1.V
 	return vmi, err
 }
 
-// own reads the VM's VMI. A VMI of the VM's name that the VM does not control is not its own.
+// own reads the VM's VMI, and returns nil if there is none. A VMI of the VM's name that the VM does not control
+// is not the VM's own.
 func own(ctx context.Context, from client.Reader, vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	err := from.Get(ctx, client.ObjectKeyFromObject(vm), vmi)
@@ -211,8 +212,8 @@ func own(ctx context.Context, from client.Reader, vm *v1.VirtualMachine) (*v1.Vi
 	return vmi, nil
 }
 
-// mark writes the VM's finalizer, and the annotation with the machine type of its first run,
-// if the template names none.
+// mark writes the VM's finalizer. It also writes the annotation with the machine type of the VM's first run, if
+// the template names none.
 func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	marked := vm.DeepCopy()
 	changed := controllerutil.AddFinalizer(marked, v1.VMFinalizer)
@@ -230,9 +231,8 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	return nil
 }
 
-// pinned is the machine type that a VM is to keep from now on, or empty. A node reports the
-// type of a running guest, and an intruder on the node may report anything: see
-// v1.KnownMachineType.
+// pinned returns the machine type that a VM is to keep from now on, or "" if there is none to note. A node
+// reports the type of a running guest. An intruder on the node may report anything: see v1.KnownMachineType.
 func pinned(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
 	if vmi == nil || vmi.Status.Machine == nil || vm.Annotations[v1.MachineTypeAnnotation] != "" || vm.NamesMachine() || !vm.IsOfTemplate(vmi) {
 		return ""
@@ -243,7 +243,7 @@ func pinned(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// carryOut carries out a plan. It returns the VM's VMI after that, or nil.
+// carryOut carries out a plan. It returns the VM's VMI after that, or nil, and the failure of a step, or nil.
 func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*v1.VirtualMachineInstance, *failure, error) {
 	switch p.action {
 	case stop:
@@ -318,8 +318,8 @@ func (r *Reconciler) begin(ctx context.Context, vm *v1.VirtualMachine, p *plan) 
 	return made, nil, nil
 }
 
-// assemble makes the VMI of a start, of the VM with its instancetype and preference. The hashes are of
-// the VM as the user wrote it: neither an instancetype nor a preset changes it.
+// assemble returns the VMI of a start, made from the VM with its instancetype and preference. The hashes are
+// those of the VM as the user wrote it: neither an instancetype nor a preset changes that VM.
 func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachine, paused bool) (made *v1.VirtualMachineInstance, overridden []string, err error) {
 	config, err := r.Cluster(ctx)
 	if err != nil {
@@ -336,8 +336,8 @@ func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachi
 	return made, overridden, nil
 }
 
-// validate returns what is wrong with a VM. With an instancetype or a preference, the template
-// is incomplete by itself; carryOut checks the expanded VM at the start.
+// validate returns what is wrong with a VM. A template to which an instancetype or a preference belongs is
+// incomplete by itself: begin checks the expanded VM at the start.
 func validate(vm *v1.VirtualMachine) field.ErrorList {
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
 		return v1.ValidateVirtualMachineSpec(vm)
@@ -378,10 +378,9 @@ func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 	return nil
 }
 
-// stop deletes the VMI, unless it is being deleted already. The guest has its grace period. A
-// VMI that the VM no longer controls stays: when a VM is deleted without its VMI, the garbage
-// collector may have removed the owner reference and the finalizer "orphan" before this
-// controller looked.
+// stop deletes the VMI, unless it is being deleted already. The guest has its grace period. A VMI that the VM
+// no longer controls stays. When a VM is deleted without its VMI, the garbage collector may have removed the
+// owner reference and the finalizer "orphan" before this controller looked.
 func (r *Reconciler) stop(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 	live := &v1.VirtualMachineInstance{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), live)
@@ -402,8 +401,8 @@ func (r *Reconciler) stop(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	return nil
 }
 
-// gone makes sure that a deleted VM has no VMI any more. A VM that is deleted without its VMI
-// (finalizer "orphan") need not wait for that.
+// gone returns nil if a deleted VM has no VMI any more, and errBehind if it still has one. A VM that is deleted
+// without its VMI (finalizer "orphan") need not wait for the VMI's end.
 func (r *Reconciler) gone(ctx context.Context, vm *v1.VirtualMachine) error {
 	if slices.Contains(vm.Finalizers, metav1.FinalizerOrphanDependents) {
 		return nil
@@ -472,7 +471,8 @@ func (r *Reconciler) follow(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.
 	return err
 }
 
-// writeStatus writes the status if it has changed. lost are claims that are gone.
+// writeStatus writes the status if it has changed, and makes events of the change. lost are claims that are
+// gone.
 func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, status v1.VirtualMachineStatus, lost ...string) error {
 	if equality.Semantic.DeepEqual(vm.Status, status) {
 		return nil
@@ -486,7 +486,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, sta
 	return nil
 }
 
-// announce makes events of a new failure, of disks that are made anew, and of disks that are to be copied.
+// announce makes events of a new failure, of disks that are made anew, and of disks that are to be copied or
+// were not copied.
 func (r *Reconciler) announce(before, vm *v1.VirtualMachine, lost []string) {
 	for _, claim := range lost {
 		if before.Status.Holds(claim) {

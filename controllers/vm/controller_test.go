@@ -23,8 +23,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/test/apiserver"
 )
 
-// TestReconcilerOnAPIServer runs the controller against a real API server: first on a cluster without CDI, and then with a
-// stand-in of it.
+// TestReconcilerOnAPIServer: on a real API server the controller has the properties that the functions of the
+// tables state, first on a cluster without CDI, and then with a stand-in of CDI.
 func TestReconcilerOnAPIServer(t *testing.T) {
 	s := startServer(t)
 	early := s.subject(t)
@@ -243,7 +243,7 @@ func backsOff(s subject) {
 	s.awaitCondition(v1.ConditionFailure, "")
 }
 
-// taken: what is not the VM's is let alone, and said to be in the way.
+// taken: a VMI that is not the VM's is let alone, and the VM's condition says that it is in the way.
 func taken(s subject) {
 	foreign := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: s.namespace}, Spec: v1.VirtualMachineInstanceSpec{}}
 	foreign.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "vm", UID: "another", Controller: ptr.To(true)}}
@@ -305,8 +305,7 @@ func orphan(s subject) {
 	}
 }
 
-// appliedTwice: server-side apply of the same is no change, whatever was done
-// with the VM since.
+// appliedTwice: a server-side apply of the same object changes nothing, whatever was done with the VM since.
 func appliedTwice(s subject) {
 	apply := func() *v1.VirtualMachine {
 		s.t.Helper()
@@ -326,7 +325,7 @@ func appliedTwice(s subject) {
 	}
 }
 
-// refused: what is wrong is said with its path.
+// refused: the API server refuses a VM that is wrong, and says what is wrong, with its path.
 func refused(s subject) {
 	for spec, want := range map[string]string{
 		"running: true\n  runStrategy: Always" + template:                                               "exclude each other",
@@ -351,8 +350,9 @@ func refused(s subject) {
 	}
 }
 
-// accepted: what metadata of a template may hold besides, which must not keep
-// anybody from reading the VM either.
+// accepted: the API server accepts whatever else the metadata of a template may hold. Such metadata must not
+// keep anybody from reading the VM either. The API server also accepts the sample, and VMs like KubeVirt's
+// examples.
 func accepted(s subject) {
 	strange := strings.Replace(template, "creationTimestamp: null", "creationTimestamp: 5\n      ownerReferences: none\n      generateName: x", 1)
 	if err := s.client.Create(ctx, s.object("runStrategy: Halted"+strange)); err != nil {
@@ -508,7 +508,7 @@ func memoryless(s subject) {
 	s.awaitCondition(v1.ConditionFailure, "")
 }
 
-// machineType: a VM that names none keeps the one that it had first.
+// machineType: a VM that names no machine type keeps the one that it had first.
 func machineType(s subject) {
 	s.create(v1.RunStrategyAlways)
 	vmi := s.vmi("")
@@ -549,8 +549,8 @@ func idle(s subject) {
 	}
 }
 
-// deletedAtOnce: a VM that is deleted as it is made leaves nothing. Its VMI may be made a moment
-// before, and then has a finalizer, which no controller of this test removes.
+// deletedAtOnce: a VM that is deleted as it is made leaves nothing. Its VMI may be made a moment before. The
+// VMI then has a finalizer, which no controller of this test removes.
 func deletedAtOnce(s subject) {
 	s.create(v1.RunStrategyAlways)
 	if err := s.client.Delete(ctx, s.vm()); err != nil {

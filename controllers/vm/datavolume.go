@@ -44,9 +44,9 @@ type missing struct {
 	claimed bool
 }
 
-// wantsDisks says whether a VM's DataVolumes are looked at: before its VMI is made, and while the VMI
-// waits for a disk. As in KubeVirt, a halted VM's disks are filled too, unless an annotation puts that
-// off.
+// wantsDisks reports whether a VM's DataVolumes are looked at. They are looked at before the VM's VMI is made,
+// and while the VMI waits for a disk or the migration of a disk waits for its claim. As in KubeVirt, a halted
+// VM's disks are filled too, unless an annotation puts that off.
 func wantsDisks(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) bool {
 	if len(vm.Spec.DataVolumeTemplates) == 0 {
 		return false
@@ -57,14 +57,15 @@ func wantsDisks(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) 
 	return vm.Annotations[v1.ImmediateDataVolumeCreationAnnotation] != "false" || p.action == start
 }
 
-// waitsForDisk says whether a VMI has no launcher pod because of a disk. A VMI whose launcher pod a
-// node rejected is Scheduling.
+// waitsForDisk reports whether a VMI has no launcher pod because of a disk. A VMI whose launcher pod a node
+// rejected is Scheduling.
 func waitsForDisk(vmi *v1.VirtualMachineInstance) bool {
 	return (vmi.Status.Phase == v1.Pending || vmi.Status.Phase == v1.Scheduling) &&
 		(vmi.Status.Condition(v1.ConditionProvisioning) != nil || vmi.Status.ComplaintOf(v1.OwnerDisks))
 }
 
-// note notes how the disk of a template is, and returns the DataVolume that is to be made for it, or nil. It is pure.
+// note adds to d how the disk of a template is. It returns the DataVolume that is to be made for the template,
+// or nil. It is pure but for d.
 func (d *disks) note(vm *v1.VirtualMachine, template *v1.DataVolumeTemplate, state datavolume.State) *missing {
 	name := template.ObjectMeta.Name
 	kind, object := "DataVolume", state.Volume
@@ -101,7 +102,7 @@ type texts []string
 
 func (t *texts) add(format string, args ...any) { *t = append(*t, fmt.Sprintf(format, args...)) }
 
-// String returns the texts together, within a bound.
+// String returns the texts in one, cut to a bound.
 func (t texts) String() string {
 	const most = 4 << 10
 	text := strings.Join(t, "; ")
@@ -111,9 +112,9 @@ func (t texts) String() string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// provide looks at the VM's disks, one after the other, and makes the DataVolumes that are missing. It stops at the first
-// disk for which somebody has to change something, so that no VM costs many requests in vain. Disks that migrations have copied
-// to other claims need no DataVolume.
+// provide looks at the VM's disks, one after the other, and makes the DataVolumes that are missing. It stops at
+// the first disk for which somebody has to change something, so that no VM costs many requests in vain. A disk
+// that a migration has copied to another claim needs no DataVolume.
 func (r *Reconciler) provide(ctx context.Context, vm *v1.VirtualMachine, moved elsewhere) (disks, error) {
 	d := disks{lost: moved.lost, waits: moved.waits()}
 	classOf := sync.OnceValues(func() (string, error) { return r.storageClass(ctx, vm) })
@@ -145,8 +146,8 @@ func (r *Reconciler) provide(ctx context.Context, vm *v1.VirtualMachine, moved e
 	return d, nil
 }
 
-// fill makes the DataVolumes that are missing, and puts off the start until all are filled.
-// They are filled side by side, whether or not the VM is stopped meanwhile.
+// fill makes the DataVolumes that are missing, and puts the start off until all are filled. They are filled
+// side by side, whether or not the VM is stopped meanwhile.
 func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*failure, error) {
 	moved, err := r.findElsewhere(ctx, vm, p.action == start || vmi != nil)
 	if err != nil {
@@ -178,7 +179,7 @@ func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	return nil, nil
 }
 
-// waitsSince is when a VM began to wait for its disks.
+// waitsSince returns when a VM began to wait for its disks, or nil if it has not waited yet.
 func waitsSince(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) *metav1.Time {
 	if vmi != nil {
 		return &vmi.CreationTimestamp
@@ -189,7 +190,8 @@ func waitsSince(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) *metav1.T
 	return nil
 }
 
-// unfilled is the failure of an error. Of an error that passes by itself there is none.
+// unfilled returns the failure of an error, and the error. An error that passes by itself has no failure. An
+// error about missing CDI also gets advice.
 func unfilled(reason string, err error) (*failure, error) {
 	switch {
 	case errors.Is(err, errBehind):
@@ -200,7 +202,7 @@ func unfilled(reason string, err error) (*failure, error) {
 	return &failure{reason, datavolume.Short(err.Error())}, err
 }
 
-// postpone puts a start off, and says when to look at the DataVolumes again: nobody tells when they
+// postpone puts a start off, and sets when to look at the DataVolumes again, because nobody tells when they
 // change. The longer the VM has been waiting, the longer the pause.
 func (p *plan) postpone(since *metav1.Time, now time.Time) {
 	pause := datavolume.SoonestLook
@@ -215,8 +217,9 @@ func (p *plan) postpone(since *metav1.Time, now time.Time) {
 	}
 }
 
-// storageClass returns the storage class that the VM's preference has for the DataVolumes to be made, or "". The preference may be inferred
-// along a template, which nobody has checked: in other namespaces storageClass reads only what the VM's account may clone.
+// storageClass returns the storage class that the VM's preference has for the DataVolumes to be made, or "".
+// The preference may be inferred along a template, which nobody has checked. So in other namespaces
+// storageClass reads only what the VM's account may clone.
 func (r *Reconciler) storageClass(ctx context.Context, vm *v1.VirtualMachine) (string, error) {
 	if vm.Spec.Preference == nil {
 		return "", nil
@@ -241,8 +244,8 @@ func (r *Reconciler) storageClass(ctx context.Context, vm *v1.VirtualMachine) (s
 	return chosen.StorageClass(), nil
 }
 
-// makeDataVolume makes the DataVolume of a template. It asks first whether the VM's account may clone the source, and for the storage class, by classOf,
-// after that.
+// makeDataVolume makes the DataVolume of a template. It asks first whether the VM's account may clone the
+// source. After that it asks classOf for the storage class.
 func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, m missing, classOf func() (string, error)) error {
 	name := m.template.ObjectMeta.Name
 	source, err := r.cloner().Source(ctx, vm, m.template)

@@ -32,7 +32,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 )
 
-// TestWhichDataVolumesAreToBeMade: which DataVolumes are to be made, and what is said of the others.
+// TestWhichDataVolumesAreToBeMade: the state of a disk decides whether its DataVolume is to be made, and what
+// is said of it.
 func TestWhichDataVolumesAreToBeMade(t *testing.T) {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "own"}}
 	for _, name := range []string{"a", "b"} {
@@ -109,7 +110,7 @@ func TestWhichDataVolumesAreToBeMade(t *testing.T) {
 	}
 }
 
-// noted is what is known of a VM's disks in these states, and which DataVolumes are to be made.
+// noted returns what is known of a VM's disks in these states, and which DataVolumes are to be made.
 func noted(vm *v1.VirtualMachine, states ...datavolume.State) (d disks, made string) {
 	for i, state := range states {
 		if m := d.note(vm, &vm.Spec.DataVolumeTemplates[i], state); m != nil {
@@ -122,7 +123,8 @@ func noted(vm *v1.VirtualMachine, states ...datavolume.State) (d disks, made str
 	return d, made
 }
 
-// withManyDisks is a VM with as many DataVolumeTemplates as can be, all of a source. The first is "disk".
+// withManyDisks returns a VM with as many DataVolumeTemplates as can be, all of one source. The first is
+// "disk".
 func withManyDisks(source string) *v1.VirtualMachine {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(source)
@@ -167,14 +169,15 @@ func TestRefusedDiskCostsFewRequests(t *testing.T) {
 	}
 }
 
-// TestMessageOfManyDisksIsBounded: what is said of many disks is bounded.
+// TestMessageOfManyDisksIsBounded: the text about many disks is bounded.
 func TestMessageOfManyDisksIsBounded(t *testing.T) {
 	if got := texts(slices.Repeat([]string{strings.Repeat("ä", 1000)}, 32)).String(); len(got) > 4<<10+len("…") || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes: %.40s", len(got), got)
 	}
 }
 
-// withDisk is a VM with one DataVolumeTemplate, "disk", and the instancetype that its volume names.
+// withDisk returns a VM with one DataVolumeTemplate, "disk", whose label names the instancetype of the VM's
+// volume.
 func withDisk() *v1.VirtualMachine {
 	vm := valid(v1.RunStrategyAlways)
 	vm.Spec.DataVolumeTemplates = []v1.DataVolumeTemplate{{ObjectMeta: v1.DataVolumeTemplateMeta{Name: "disk", Labels: map[string]string{"instancetype.kubevirt.io/default-instancetype": "later"}}}}
@@ -185,7 +188,8 @@ func withDisk() *v1.VirtualMachine {
 	return vm
 }
 
-// TestRefusedDataVolumeIsSaidOnce: a DataVolume that cannot be made is said once, and tried again in time.
+// TestRefusedDataVolumeIsSaidOnce: the controller says once that a DataVolume cannot be made, and tries again
+// in time.
 func TestRefusedDataVolumeIsSaidOnce(t *testing.T) {
 	f := newFaulty(t, interceptor.Funcs{}, withDisk())
 	for range 2 {
@@ -217,7 +221,8 @@ func TestCDIsKindsMayGoAgain(t *testing.T) {
 	}
 }
 
-// TestCollectedDataVolumeIsNotFilledAgain: what CDI filled, and whose DataVolume it deleted, is not filled again.
+// TestCollectedDataVolumeIsNotFilledAgain: a disk that CDI filled, and whose DataVolume CDI deleted, is not
+// filled again.
 func TestCollectedDataVolumeIsNotFilledAgain(t *testing.T) {
 	for collected, want := range map[string]string{"true": "disk", "false": "made"} {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": collected}}}
@@ -255,8 +260,8 @@ func TestCollectedWithoutCDI(t *testing.T) {
 	}
 }
 
-// TestContendedQuotaIsTriedAgain: a quota that others use at the same time answers with a conflict, of which no event
-// comes.
+// TestContendedQuotaIsTriedAgain: a quota that others use at the same time answers with a conflict. No event
+// comes of that conflict, and the controller tries again.
 func TestContendedQuotaIsTriedAgain(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
@@ -294,7 +299,7 @@ func TestWaitingVMIKeepsItsDataVolume(t *testing.T) {
 	}
 }
 
-// TestSilentAPIServerChangesNoStatus: an API server that does not answer changes nothing of what the status says.
+// TestSilentAPIServerChangesNoStatus: the status stays as it is while the API server does not answer.
 func TestSilentAPIServerChangesNoStatus(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
@@ -345,7 +350,7 @@ func TestFailureOfCDIBeforeThereIsAClaim(t *testing.T) {
 	}
 }
 
-// TestPreferredStorageClass: the preference of a VM has the storage class of claims that name none.
+// TestPreferredStorageClass: a claim that names no storage class gets that of the VM's preference.
 func TestPreferredStorageClass(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
@@ -374,8 +379,8 @@ func TestPreferredStorageClass(t *testing.T) {
 	}
 }
 
-// TestInferredFromWhatIsThere: once a disk is filled, its template is not asked which instancetype
-// to take: the template may have been changed since.
+// TestInferredFromWhatIsThere: once a disk is filled, its template is not asked which instancetype to take. The
+// template may have been changed since.
 func TestInferredFromWhatIsThere(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.Instancetype = &v1.InstancetypeMatcher{InferFromVolume: "root"}
@@ -423,7 +428,8 @@ func (s subject) volume(name string) *unstructured.Unstructured {
 	return volume
 }
 
-// becomes says how far a DataVolume is, as CDI would.
+// becomes writes how far a DataVolume is into its status, as CDI would, and makes the controller look at the
+// VM.
 func (s subject) becomes(name, phase, progress string) {
 	s.t.Helper()
 	volume := s.volume(name)
@@ -434,7 +440,7 @@ func (s subject) becomes(name, phase, progress string) {
 	s.look()
 }
 
-// look has the VM looked at now: nobody tells of a change of other objects.
+// look makes the controller look at the VM now, because nobody tells it of a change of other objects.
 func (s subject) look() {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{"look":%q}}}`, rand.Text())
@@ -443,7 +449,7 @@ func (s subject) look() {
 	}
 }
 
-// says waits until a condition's message has words in it.
+// says waits until a condition's message has all the words in it.
 func (s subject) says(kind v1.ConditionType, words ...string) {
 	s.t.Helper()
 	until(s.t, func() error {
@@ -501,8 +507,8 @@ func filled(s subject) {
 	}
 }
 
-// filledHalted: a halted VM's disks are filled too, and a VM that is halted meanwhile is not
-// started when they are filled.
+// filledHalted: a halted VM's disks are filled too. A VM that is halted meanwhile is not started when they are
+// filled.
 func filledHalted(s subject) {
 	s.withDisks("runStrategy: Always", "source: {blank: {}}")
 	s.is(v1.VirtualMachineStatusProvisioning)
@@ -544,7 +550,8 @@ func putOff(s subject) {
 	s.vmi("")
 }
 
-// takenDisk: a DataVolume that another object controls is in the way; nobody's is used as it is.
+// takenDisk: a DataVolume that another object controls is in the way. One that nobody controls is used as it
+// is.
 func takenDisk(s subject) {
 	volume := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"source": map[string]any{"upload": map[string]any{}}}}}
 	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
@@ -583,7 +590,7 @@ func (s subject) grant(account, namespace string) {
 	s.look()
 }
 
-// cloned: a VM clones from another namespace only what its service account may.
+// cloned: a VM clones from another namespace only what its service account may clone.
 func cloned(s subject) {
 	images := s.subject(s.t).namespace
 	s.withDisks("runStrategy: Always", "source: {pvc: {namespace: "+images+", name: golden}}")
@@ -604,7 +611,8 @@ func cloned(s subject) {
 	}
 }
 
-// fromDataSource: what is made is what was checked, and names the instancetype.
+// fromDataSource: the DataVolume that is made has the source that was checked, and names the DataSource's
+// instancetype.
 func fromDataSource(s subject) {
 	images, secret := s.subject(s.t).namespace, s.subject(s.t).namespace
 	source := func(name, spec string) {

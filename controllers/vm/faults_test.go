@@ -71,7 +71,7 @@ func (f *faulty) vm() *v1.VirtualMachine {
 	return vm
 }
 
-// valid is a VM that can be started.
+// valid returns a VM that can be started.
 func valid(strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
 	vm := machine(strategy)
 	vm.UID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
@@ -82,7 +82,8 @@ func valid(strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
 
 var vmis = schema.GroupResource{Group: "kubevirt.io", Resource: "virtualmachineinstances"}
 
-// TestRefusedCreateIsSaidOnceAndRetried: what is refused is said once, and tried again in time.
+// TestRefusedCreateIsSaidOnceAndRetried: the controller says once that the VMI was refused, and tries again in
+// time.
 func TestRefusedCreateIsSaidOnceAndRetried(t *testing.T) {
 	refuse := true
 	f := newFaulty(t, interceptor.Funcs{
@@ -110,8 +111,8 @@ func TestRefusedCreateIsSaidOnceAndRetried(t *testing.T) {
 	}
 }
 
-// TestGuestThatEndedUnseenIsNotStartedAgain: a guest that ends before the controller looks again was started, so the request
-// for its start starts no other.
+// TestGuestThatEndedUnseenIsNotStartedAgain: a guest that ends before the controller looks again was started.
+// So the request for its start starts no other.
 func TestGuestThatEndedUnseenIsNotStartedAgain(t *testing.T) {
 	for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyRerunOnFailure, v1.RunStrategyManual} {
 		vm := valid(strategy)
@@ -140,7 +141,7 @@ func TestGuestThatEndedUnseenIsNotStartedAgain(t *testing.T) {
 	}
 }
 
-// TestNothingIsStartedFromAStaleVM: nothing is started by what is not true any more.
+// TestNothingIsStartedFromAStaleVM: a VM as the cache had it before a change starts nothing.
 func TestNothingIsStartedFromAStaleVM(t *testing.T) {
 	old := valid(v1.RunStrategyRerunOnFailure)
 	old.Status.RunStrategy = ""
@@ -166,7 +167,7 @@ func TestNothingIsStartedFromAStaleVM(t *testing.T) {
 	}
 }
 
-// TestReplacedVMIIsNotDeleted: a VMI that is another by now is not deleted.
+// TestReplacedVMIIsNotDeleted: a VMI that has replaced the one in the cache is not deleted.
 func TestReplacedVMIIsNotDeleted(t *testing.T) {
 	vm := valid(v1.RunStrategyAlways)
 	old := vm.Instance(&v1.KubeVirtConfiguration{}, false)
@@ -191,8 +192,8 @@ func TestReplacedVMIIsNotDeleted(t *testing.T) {
 	}
 }
 
-// TestStaleCacheOfAnOrphanedVMI: the garbage collector was faster than this controller, and
-// its cache is behind: the VMI was let go.
+// TestStaleCacheOfAnOrphanedVMI: a VMI stays that the garbage collector has let go before this controller
+// looked, though the cache is behind and has it as the VM's.
 func TestStaleCacheOfAnOrphanedVMI(t *testing.T) {
 	vm := valid(v1.RunStrategyAlways)
 	vm.DeletionTimestamp = ptr.To(metav1.NewTime(now))
@@ -225,8 +226,8 @@ func TestStaleCacheOfAnOrphanedVMI(t *testing.T) {
 	}
 }
 
-// TestCrashesMakeNoSecondGuest: virt-controller is killed before any of its writes, again and
-// again; the guest is made once, and a failure is not forgotten.
+// TestCrashesMakeNoSecondGuest: virt-controller is killed before any of its writes, again and again. The guest
+// is made once, and a failure is not forgotten.
 func TestCrashesMakeNoSecondGuest(t *testing.T) {
 	killed := errors.New("killed")
 	left := 0
@@ -304,7 +305,7 @@ func TestCrashesMakeNoSecondGuest(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadDecidesNothing: what cannot be read decides nothing.
+// TestWhatCannotBeReadDecidesNothing: the controller decides nothing while it cannot read a VM's VMI.
 func TestWhatCannotBeReadDecidesNothing(t *testing.T) {
 	down := apierrors.NewServiceUnavailable("down")
 	f := newFaulty(t, interceptor.Funcs{
@@ -320,7 +321,7 @@ func TestWhatCannotBeReadDecidesNothing(t *testing.T) {
 	}
 }
 
-// behind is a cache that does not know any VMI yet.
+// behind returns the faults of a cache that does not know any VMI yet.
 func behind() interceptor.Funcs {
 	return interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		if _, ok := o.(*v1.VirtualMachineInstance); ok {
@@ -342,7 +343,7 @@ func TestDeletedVMStaysForAnUnseenVMI(t *testing.T) {
 	}
 }
 
-// TestRefusalInAnotherOrderIsSaidOnce: what is invalid is said once, in whatever order it is
+// TestRefusalInAnotherOrderIsSaidOnce: the controller says once what is invalid, in whatever order that is
 // found. An event for the status that says it would have the VM reconciled at once.
 func TestRefusalInAnotherOrderIsSaidOnce(t *testing.T) {
 	bad := map[string]string{}
@@ -396,8 +397,8 @@ func TestRefusalInAnotherOrderIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestGuestUnknownToTheCacheIsStopped: a guest that the cache does not know yet is stopped
-// when it is asked for.
+// TestGuestUnknownToTheCacheIsStopped: a guest that the cache does not know yet is stopped when somebody asks
+// for that.
 func TestGuestUnknownToTheCacheIsStopped(t *testing.T) {
 	for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyManual, v1.RunStrategyRerunOnFailure} {
 		vm := valid(strategy)

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
 )
 
-// followed: labels and annotations of the list follow the template into the running VMI, and
-// those of others stay.
+// followed: labels and annotations of the list follow the template into the running VMI. Labels and annotations
+// of others stay.
 func followed(s subject) {
 	s.create(v1.RunStrategyAlways)
 	vmi := s.vmi("")

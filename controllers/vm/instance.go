@@ -5,7 +5,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// controls says whether the VM is the VMI's controller.
+// controls reports whether the VM is the VMI's controller.
 func controls(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi)
 }

@@ -36,8 +36,8 @@ func TestWhichVMIIsTheVMsOwn(t *testing.T) {
 	}
 }
 
-// TestOnlyAnExistingMachineTypeIsKept: of what a node says its guest runs as, only a machine type that
-// exists is kept.
+// TestOnlyAnExistingMachineTypeIsKept: the VM keeps the machine type that a node says its guest has only if
+// that type exists.
 func TestOnlyAnExistingMachineTypeIsKept(t *testing.T) {
 	for machineType, want := range map[string]string{"pc-q35-7.2": "pc-q35-7.2", "pc-q35-0.0": "", "pc-q35-99.9": "", "q35": "", "": "", "pc-q35-7.2\n": ""} {
 		vm, vmi := machine(v1.RunStrategyAlways), run(v1.Running)

@@ -22,14 +22,15 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// remembered says whether the status already has the choice.
+// remembered reports whether the status already has the choice.
 func remembered(c *choice.Choice, status *v1.VirtualMachineStatus) bool {
 	instancetype, preference := c.Refs()
 	return equality.Semantic.DeepEqual(instancetype, status.InstancetypeRef) && equality.Semantic.DeepEqual(preference, status.PreferenceRef)
 }
 
-// wantsChoice reports whether a VM that does not start now gets what it names into its status: as in KubeVirt, as soon as the VM names it.
-// What is changed or deleted later, before the first start too, has no effect then.
+// wantsChoice reports whether a VM that does not start now gets what it names into its status. As in KubeVirt,
+// it gets that as soon as it names it. What is changed or deleted later has no effect then, even before the
+// first start.
 func wantsChoice(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	switch {
 	case choice.Settled(vm):
@@ -42,7 +43,8 @@ func wantsChoice(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return vmi == nil && (len(vm.Spec.DataVolumeTemplates) == 0 || vm.Annotations[v1.ImmediateDataVolumeCreationAnnotation] != "false")
 }
 
-// findReason returns KubeVirt's reason for an instancetype or a preference that is not found, and otherwise of another failure.
+// findReason returns KubeVirt's reason for an instancetype or a preference that is not found. For another
+// failure it returns otherwise.
 func findReason(err error, otherwise string) string {
 	var find *choice.FindError
 	switch {
@@ -54,7 +56,8 @@ func findReason(err error, otherwise string) string {
 	return v1.ReasonFailedFindInstancetype
 }
 
-// expand returns the VM that a guest is started of, or what is wrong with it.
+// expand returns the VM with its instancetype and its preference filled in, from which a guest is started, or
+// what is wrong with that VM.
 func expand(chosen *choice.Choice, vm *v1.VirtualMachine) (*v1.VirtualMachine, field.ErrorList) {
 	expanded, errs := chosen.Expand(vm)
 	if len(errs) == 0 {
@@ -63,9 +66,8 @@ func expand(chosen *choice.Choice, vm *v1.VirtualMachine) (*v1.VirtualMachine, f
 	return expanded, errs
 }
 
-// choose finds the instancetype and the preference of a VM. The first time it copies
-// them into ControllerRevisions of the VM, so that the VM's machine does not change when
-// somebody changes an instancetype.
+// choose finds the instancetype and the preference of a VM. The first time it copies them into
+// ControllerRevisions of the VM. So the VM's machine does not change when somebody changes an instancetype.
 func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice.Choice, error) {
 	chosen, err := choice.Find(ctx, func(ctx context.Context, key types.NamespacedName, into choice.Object) error {
 		return r.Live.Get(ctx, key, into)
@@ -86,16 +88,16 @@ func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice
 	return chosen, nil
 }
 
-// withoutTemplates leaves out the DataVolumeTemplates. Their DataVolumes exist by now, and what those
-// are cloned from was checked. What a template says now may have been changed since.
+// withoutTemplates returns the VM without its DataVolumeTemplates. Their DataVolumes exist by now, and what
+// those are cloned from was checked. What a template says now may have been changed since.
 func withoutTemplates(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	without := *vm
 	without.Spec.DataVolumeTemplates = nil
 	return &without
 }
 
-// recordRevision copies an object into a ControllerRevision of the VM, and returns the
-// revision's name. The name is always the same for the same VM and generation of the object.
+// recordRevision copies an object into a ControllerRevision of the VM, and returns the revision's name. The
+// same VM and generation of the object always have the same name.
 func (r *Reconciler) recordRevision(ctx context.Context, vm *v1.VirtualMachine, object client.Object, objectKind string) (string, error) {
 	object.SetManagedFields(nil)
 	object.SetAnnotations(nil)
@@ -154,7 +156,8 @@ func sameOwner(there, want *appsv1.ControllerRevision) bool {
 	return has != nil && wanted != nil && has.UID == wanted.UID
 }
 
-// sameSpec reports whether a ControllerRevision has the spec of the one that is wanted, whatever way it is written.
+// sameSpec reports whether a ControllerRevision has the spec of the one that is wanted, whatever way the spec
+// is written.
 func sameSpec(there, want *appsv1.ControllerRevision) bool {
 	has, err := specIn(there)
 	if err != nil || has == nil {
@@ -167,7 +170,8 @@ func sameSpec(there, want *appsv1.ControllerRevision) bool {
 	return equality.Semantic.DeepEqual(has, wanted)
 }
 
-// specIn returns the spec of the instancetype or the preference in a ControllerRevision, or nil if there is none.
+// specIn returns the spec of the instancetype or the preference in a ControllerRevision, or nil if there is
+// none.
 func specIn(revision *appsv1.ControllerRevision) (any, error) {
 	var object struct {
 		metav1.TypeMeta
@@ -185,8 +189,8 @@ func specIn(revision *appsv1.ControllerRevision) (any, error) {
 	return nil, err
 }
 
-// revisionName is a name in KubeVirt's form, cut to the length of a valid name. The UIDs in it
-// keep cut names distinct.
+// revisionName returns a name in KubeVirt's form, cut to the length of a valid name. The UIDs in it keep cut
+// names distinct.
 func revisionName(vm *v1.VirtualMachine, object client.Object) string {
 	const most = 253
 	tail := fmt.Sprintf("-%s-%s-%s-%d", v1beta1.GroupVersion.Version, vm.UID, object.GetUID(), object.GetGeneration())

@@ -35,7 +35,7 @@ func (s subject) instancetype(name string, cpus uint32) *v1beta1.VirtualMachineI
 // unsized is the template without what an instancetype sets.
 var unsized = strings.Replace(template, "memory: {guest: 128Mi}", "", 1)
 
-// sized: a VM has the size that its instancetype had when it was started first.
+// sized: a VM has the size that its instancetype had when the VM was first started.
 func sized(s subject) {
 	const named = "runStrategy: Always\n  instancetype: {name: small, kind: virtualmachineinstancetype}\n  preference: {name: cores, kind: VirtualMachineClusterPreference}"
 	if err := s.client.Create(ctx, s.object(named+unsized)); err != nil {
@@ -119,7 +119,8 @@ func sized(s subject) {
 	}
 }
 
-// foreignRevision: a ControllerRevision of the VM's with the right name and another spec in it is not taken.
+// foreignRevision: the VM does not take a ControllerRevision of its own that has the right name and another
+// spec in it.
 func foreignRevision(s subject) {
 	// The VM names no instancetype before the other one's ControllerRevision is there.
 	if err := s.client.Create(ctx, s.object("runStrategy: Halted"+unsized)); err != nil {
@@ -149,7 +150,8 @@ func foreignRevision(s subject) {
 	}
 }
 
-// TestRevisionWithTheSameSpecIsTaken: whatever way the spec is written. Another spec is not taken.
+// TestRevisionWithTheSameSpecIsTaken: a ControllerRevision with the same spec is taken, whatever way the spec
+// is written. One with another spec is not taken.
 func TestRevisionWithTheSameSpecIsTaken(t *testing.T) {
 	const (
 		instancetype = `{"apiVersion":"instancetype.kubevirt.io/v1beta1","kind":"VirtualMachineInstancetype","spec":%s}`
@@ -188,7 +190,8 @@ func TestRevisionWithTheSameSpecIsTaken(t *testing.T) {
 	}
 }
 
-// TestRevisionOfAnotherIsNotTaken: whatever is in it. It would go with its owner.
+// TestRevisionOfAnotherIsNotTaken: a ControllerRevision that the VM does not control is not taken, whatever is
+// in it. It would go with its owner.
 func TestRevisionOfAnotherIsNotTaken(t *testing.T) {
 	owned := func(uids ...types.UID) *appsv1.ControllerRevision {
 		revision := &appsv1.ControllerRevision{}
@@ -215,8 +218,8 @@ func TestRevisionOfAnotherIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestRevisionThatGoesMeanwhileIsMadeAnew: without a word about a failure, of a VM that starts and of one that does
-// not.
+// TestRevisionThatGoesMeanwhileIsMadeAnew: a ControllerRevision that goes meanwhile is made anew without a word
+// about a failure, of a VM that starts and of one that does not.
 func TestRevisionThatGoesMeanwhileIsMadeAnew(t *testing.T) {
 	for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyHalted} {
 		vm := valid(strategy)
@@ -241,8 +244,8 @@ func TestRevisionThatGoesMeanwhileIsMadeAnew(t *testing.T) {
 	}
 }
 
-// keptWhileStopped: what a stopped VM names is kept as soon as the VM is there. What is changed or deleted before the first start has no
-// effect.
+// keptWhileStopped: the controller keeps what a stopped VM names as soon as the VM is there. What is changed or
+// deleted before the first start has no effect.
 func keptWhileStopped(s subject) {
 	it := s.instancetype("small", 2)
 	if err := s.client.Create(ctx, s.object("runStrategy: Halted\n  instancetype: {name: small, kind: virtualmachineinstancetypes}"+unsized)); err != nil {
@@ -289,7 +292,8 @@ func keptWhileStopped(s subject) {
 	}
 }
 
-// conflicting: what both set is said with its path, and nothing is started.
+// conflicting: the condition says with its path what both the template and the instancetype set, and nothing is
+// started.
 func conflicting(s subject) {
 	s.instancetype("small", 1)
 	if err := s.client.Create(ctx, s.object("runStrategy: Always\n  instancetype: {name: small, kind: VirtualMachineInstancetype}"+template)); err != nil {
@@ -306,7 +310,8 @@ func inferred(s subject) {
 	s.infers("persistentVolumeClaim: {claimName: root}", `PersistentVolumeClaim "root" not found`)
 }
 
-// inferredWithoutCDI: where there are no DataVolumes, the claim of the DataVolume's name does.
+// inferredWithoutCDI: where there are no DataVolumes, the claim of the DataVolume's name says what the guest is
+// to have.
 func inferredWithoutCDI(s subject) {
 	s.infers("dataVolume: {name: root}", `DataVolume "root", PersistentVolumeClaim "root" is not found`)
 }

@@ -18,7 +18,8 @@ import (
 
 // This file has a running guest follow what its VM's template says of the links of its cards.
 
-// links are the interfaces of a VMI whose links are to follow the VM's template, and their states. It is pure; vmi may be nil.
+// links returns the interfaces of a VMI whose links are to follow the VM's template, and their states. It is
+// pure. vmi may be nil.
 func links(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.RolloutStrategy) map[string]v1.InterfaceState {
 	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || vm.DeletionTimestamp != nil {
 		return nil
@@ -27,7 +28,7 @@ func links(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.Rol
 	return live
 }
 
-// link gives the links of a VMI the states that the VM's template says. virt-handler carries them out.
+// link writes into a VMI's spec the states of links that the VM's template says. virt-handler carries them out.
 func (r *Reconciler) link(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, states map[string]v1.InterfaceState) error {
 	if len(states) == 0 {
 		return nil

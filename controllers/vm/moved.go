@@ -19,8 +19,8 @@ import (
 // This file keeps on which claims the disks of a VM are, after migrations have copied them, and deletes the claims that the
 // disks have left. Package migration makes the new claims.
 
-// moved is what the status says of moved claims, given the VM's VMI, or nil. lost are the claims that are gone: their disks
-// begin anew. It is pure.
+// moved returns what the status says of moved claims, given the VM's VMI, or nil. lost are the claims that are
+// gone: their disks begin anew. It is pure.
 func moved(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, lost []string) []v1.MovedClaim {
 	var out []v1.MovedClaim
 	for _, m := range vm.Status.MovedClaims {
@@ -41,8 +41,8 @@ func moved(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, lost []string)
 	return slices.DeleteFunc(out, func(m v1.MovedClaim) bool { return !matters(vm, vmi, &m) })
 }
 
-// matters says whether it still matters which claim has the disk of a claim. It does not once a migration has copied the disk on, to a claim
-// that a user named and the VMI's spec names.
+// matters reports whether it still matters which claim has the disk of a claim. It does not once a migration
+// has copied the disk on, to a claim that a user named and that the VMI's spec names.
 func matters(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.MovedClaim) bool {
 	return !slices.ContainsFunc(vm.Status.PendingVolumes(), func(p v1.StorageMigratedVolumeInfo) bool {
 		return p.SourcePVCInfo != nil && p.SourcePVCInfo.ClaimName == m.HeldBy && p.DestinationPVCInfo != nil &&
@@ -52,8 +52,8 @@ func matters(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.MovedC
 	})
 }
 
-// movedNow is moved, but takes nothing back because of a VMI that the cache has from before a migration: another
-// virt-controller may have noted more than this one has seen.
+// movedNow returns what moved returns, but takes nothing back because of a VMI that the cache has from before a
+// migration. Another virt-controller may have noted more than this one has seen.
 func (r *Reconciler) movedNow(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, lost []string) ([]v1.MovedClaim, error) {
 	list := moved(vm, vmi, lost)
 	changed := slices.ContainsFunc(vm.Status.MovedClaims, func(m v1.MovedClaim) bool {
@@ -69,7 +69,8 @@ func (r *Reconciler) movedNow(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	return moved(vm, live, lost), nil
 }
 
-// held notes which claim has the disk of a claim of the template.
+// held notes in the list which claim has the disk of a claim of the template, and returns the list. A disk on
+// its own claim needs no note.
 func held(list []v1.MovedClaim, named, has string) []v1.MovedClaim {
 	i := slices.IndexFunc(list, func(m v1.MovedClaim) bool { return m.ClaimName == named })
 	switch {
@@ -84,8 +85,8 @@ func held(list []v1.MovedClaim, named, has string) []v1.MovedClaim {
 	return list
 }
 
-// left is the migration after which the claims are to be deleted that the VM's disks have left; empty if there is nothing to
-// delete. A migration counts only if the guest ran on the target. It is pure.
+// left returns the migration after which the claims are to be deleted that the VM's disks have left, or "" if
+// there is nothing to delete. A migration counts only if the guest ran on the target. It is pure.
 func left(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) types.UID {
 	if vm.DeletionTimestamp != nil || vmi == nil || len(vm.Status.MovedClaims) == 0 {
 		return ""
@@ -136,7 +137,8 @@ func (r *Reconciler) dropLeft(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 	return r.writeStatus(ctx, vm, *status)
 }
 
-// settled reads past the cache whether the VM and its VMI are as they seem, and returns the VMI, or nil if they are not.
+// settled reads past the cache whether the VM and its VMI are as they seem. It returns the VMI, or nil if they
+// are not.
 func (r *Reconciler) settled(ctx context.Context, vm *v1.VirtualMachine, migration types.UID) (*v1.VirtualMachineInstance, error) {
 	live := &v1.VirtualMachine{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
@@ -149,7 +151,7 @@ func (r *Reconciler) settled(ctx context.Context, vm *v1.VirtualMachine, migrati
 	return vmi, nil
 }
 
-// hasDisk says whether the guest of a VMI has its disk on the claim that the VM's status names.
+// hasDisk reports whether the guest of a VMI has its disk on the claim that the VM's status names.
 func hasDisk(vmi *v1.VirtualMachineInstance, m *v1.MovedClaim) bool {
 	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool {
 		named, info := v.Claim(), vmi.Status.ClaimInfo(v.Name)
@@ -157,19 +159,20 @@ func hasDisk(vmi *v1.VirtualMachineInstance, m *v1.MovedClaim) bool {
 	})
 }
 
-// sound says whether the claim that has a disk is there to stay, and is what a migration made.
+// sound reports whether the claim that has a disk is there to stay, and is what a migration made.
 func sound(vm *v1.VirtualMachine, claims []corev1.PersistentVolumeClaim, m *v1.MovedClaim) bool {
 	return slices.ContainsFunc(claims, func(c corev1.PersistentVolumeClaim) bool {
 		return c.Name == m.HeldBy && c.DeletionTimestamp == nil && copyOf(vm, &c, m)
 	})
 }
 
-// copyOf says whether a migration of the VM made a claim for the disk.
+// copyOf reports whether a migration of the VM made a claim for the disk.
 func copyOf(vm *v1.VirtualMachine, claim *corev1.PersistentVolumeClaim, m *v1.MovedClaim) bool {
 	return claim.Annotations[v1.CopyOfAnnotation] == m.ClaimName && owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, claim)
 }
 
-// dropTemplate deletes the DataVolume of the VM's template, whose claim goes with it, or the claim alone, if it is the VM's.
+// dropTemplate deletes the DataVolume of the VM's template, whose claim goes with it. If there is no
+// DataVolume, it deletes the claim. It deletes only what is the VM's.
 func (r *Reconciler) dropTemplate(ctx context.Context, vm *v1.VirtualMachine, name string) error {
 	key := client.ObjectKey{Namespace: vm.Namespace, Name: name}
 	state, err := datavolume.Look(ctx, r.Live, key)
@@ -186,7 +189,7 @@ func (r *Reconciler) dropTemplate(ctx context.Context, vm *v1.VirtualMachine, na
 	return r.drop(ctx, vm, object, there.UID)
 }
 
-// drop deletes what a disk has left. A claim that a pod still uses goes when the pod has ended.
+// drop deletes an object that a disk has left. A claim that a pod still uses goes when the pod has ended.
 func (r *Reconciler) drop(ctx context.Context, vm *v1.VirtualMachine, object client.Object, uid types.UID) error {
 	if err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete %s, whose disk a migration has copied: %w", object.GetName(), err)
@@ -205,8 +208,8 @@ type elsewhere struct {
 	older         []string
 }
 
-// findElsewhere looks at the claims to which migrations have copied the VM's disks. A claim that is gone is lost only when the VM
-// is to start: until then a backup may bring the claim back.
+// findElsewhere looks at the claims to which migrations have copied the VM's disks. A claim that is gone is
+// lost only when the VM is to start. Until then a backup may bring the claim back.
 func (r *Reconciler) findElsewhere(ctx context.Context, vm *v1.VirtualMachine, starts bool) (elsewhere, error) {
 	found := elsewhere{kept: map[string]bool{}}
 	for i := range vm.Spec.DataVolumeTemplates {
@@ -238,7 +241,7 @@ func (r *Reconciler) findElsewhere(ctx context.Context, vm *v1.VirtualMachine, s
 	return found, nil
 }
 
-// earlierCopy is a claim to which a migration copied a disk before, or empty.
+// earlierCopy returns the name of a claim to which a migration copied a disk before, or "".
 func (r *Reconciler) earlierCopy(ctx context.Context, vm *v1.VirtualMachine, name string) (string, error) {
 	var claims corev1.PersistentVolumeClaimList
 	if err := r.Live.List(ctx, &claims, client.InNamespace(vm.Namespace), client.HasLabels{v1.CopyOfLabel}); err != nil {
@@ -252,7 +255,7 @@ func (r *Reconciler) earlierCopy(ctx context.Context, vm *v1.VirtualMachine, nam
 	return "", nil
 }
 
-// waits says what a VM's start waits for.
+// waits returns what a VM's start waits for.
 func (e elsewhere) waits() []string {
 	out := slices.Clone(e.older)
 	for _, claim := range e.lost {

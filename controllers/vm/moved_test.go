@@ -22,7 +22,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 )
 
-// TestVMKeepsWhereItsDiskIs: what a VM keeps of where its disk is, as its VMI says one claim after the other.
+// TestVMKeepsWhereItsDiskIs: a VM keeps on which claim its disk is, as its VMI says one claim after the other.
 func TestVMKeepsWhereItsDiskIs(t *testing.T) {
 	on := func(claim string) []v1.MovedClaim { return []v1.MovedClaim{{ClaimName: "root", HeldBy: claim}} }
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func (f *faulty) steps(t *testing.T) {
 	}
 }
 
-// has says what there is of the VM's disk.
+// has returns what there is of the VM's disk.
 func (f *faulty) has(t *testing.T) string {
 	t.Helper()
 	var there []string
@@ -119,8 +119,8 @@ func (f *faulty) has(t *testing.T) string {
 	return strings.Join(there, " ")
 }
 
-// TestOldClaimIsDeletedAfterTheMove: the VM notes where a migration has copied its disk, and deletes what the disk has left once the guest has moved.
-// Later starts use the new claim, and make no DataVolume.
+// TestOldClaimIsDeletedAfterTheMove: the VM notes where a migration has copied its disk. Once the guest has
+// moved, it deletes what the disk has left. Later starts use the new claim, and make no DataVolume.
 func TestOldClaimIsDeletedAfterTheMove(t *testing.T) {
 	c := newTravelled()
 	c.vm.Status.MovedClaims, c.vmi.Status.MigrationState.Completed = nil, false
@@ -217,8 +217,9 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 	}
 }
 
-// TestDiskOfADeletedClaimIsMadeAnew: a disk whose claim somebody has deleted is made anew at the next start, as a DataVolume is that somebody has
-// deleted. If the DataVolume of the template is still there, the VM starts with that DataVolume, and the DataVolume stays.
+// TestDiskOfADeletedClaimIsMadeAnew: a disk whose claim somebody has deleted is made anew at the next start, as
+// a DataVolume is that somebody has deleted. If the DataVolume of the template is still there, the VM starts
+// with that DataVolume, and the DataVolume stays.
 func TestDiskOfADeletedClaimIsMadeAnew(t *testing.T) {
 	for _, there := range []bool{false, true} {
 		c := newTravelled()
@@ -244,7 +245,8 @@ func TestDiskOfADeletedClaimIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestLostClaimMayComeBackWhileHalted: a backup may bring the claim back before the next start.
+// TestLostClaimMayComeBackWhileHalted: a halted VM keeps its note of a claim that is gone. A backup may bring
+// the claim back before the next start.
 func TestLostClaimMayComeBackWhileHalted(t *testing.T) {
 	c := newTravelled()
 	c.vmi, c.disks, c.volume = nil, nil, nil
@@ -269,7 +271,8 @@ func TestVMWaitsWhileItsClaimIsDeleted(t *testing.T) {
 	}
 }
 
-// TestVMSaysWhatToDoWhenItsClaimIsGone: a VMI that waits for a claim that is gone stays, and its VM says what to do.
+// TestVMSaysWhatToDoWhenItsClaimIsGone: a VMI that waits for a claim that is gone stays. Its VM says what to
+// do.
 func TestVMSaysWhatToDoWhenItsClaimIsGone(t *testing.T) {
 	c := newTravelled()
 	c.vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Pending, Conditions: []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}}
@@ -282,8 +285,8 @@ func TestVMSaysWhatToDoWhenItsClaimIsGone(t *testing.T) {
 	}
 }
 
-// TestEarlierCopyPreventsANewDisk: a disk whose claim is gone is not made anew while an earlier copy of it is there, which the next migration would
-// delete.
+// TestEarlierCopyPreventsANewDisk: a disk whose claim is gone is not made anew while an earlier copy of the
+// disk is there. The next migration would delete that copy.
 func TestEarlierCopyPreventsANewDisk(t *testing.T) {
 	c := newTravelled()
 	c.vmi, c.volume = nil, nil
@@ -303,7 +306,8 @@ func TestEarlierCopyPreventsANewDisk(t *testing.T) {
 	}
 }
 
-// TestStaleVMITakesNothingBack: a VMI that the cache has from before a migration takes nothing back of what the VM has noted.
+// TestStaleVMITakesNothingBack: a VMI that the cache has from before a migration takes nothing back of what the
+// VM has noted.
 func TestStaleVMITakesNothingBack(t *testing.T) {
 	for live, want := range map[string]string{"disk-1": "disk-1", "disk": "disk", "": "disk-1"} {
 		c := newTravelled()

@@ -91,7 +91,8 @@ func (f *faulty) vmOf(namespace, name string) *v1.VirtualMachine {
 	return vm
 }
 
-// controls starts a controller with the reconciler, as Setup does, and returns its queue, and what ends it.
+// controls starts a controller with the reconciler, as Setup does. It returns the controller's queue, and a
+// function that ends the controller.
 func (f *faulty) controls(t *testing.T) (workqueue.TypedRateLimitingInterface[reconcile.Request], func()) {
 	t.Helper()
 	options := kit.Options(workers)

@@ -18,8 +18,8 @@ import (
 // This file has a running guest follow what its VM's template says of nodes. Nothing moves the guest
 // because of it: the next migration heeds it, as in KubeVirt.
 
-// staged is why the guest of a VMI needs a restart to be as the VM's template says; empty if it needs
-// none. It is pure; vmi may be nil.
+// staged returns why the guest of a VMI needs a restart to be as the VM's template says, or "" if it needs
+// none. It is pure. vmi may be nil.
 func staged(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.RolloutStrategy) string {
 	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil {
 		return ""
@@ -46,7 +46,7 @@ func staged(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.Ro
 	return ""
 }
 
-// staysPut is why a guest cannot follow what its template says of nodes; empty if it can.
+// staysPut returns why a guest cannot follow what its template says of nodes, or "" if it can.
 func staysPut(vmi *v1.VirtualMachineInstance) string {
 	c := vmi.Status.Condition(v1.ConditionLiveMigratable)
 	switch {
@@ -60,7 +60,8 @@ func staysPut(vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// follows says whether the guest of a VMI is to have the placement of the VM's template, and has another. It is pure.
+// follows reports whether the guest of a VMI is to have the placement of the VM's template, and has another. It
+// is pure.
 func follows(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.RolloutStrategy) bool {
 	if rollout != v1.RolloutLiveUpdate || vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || vm.DeletionTimestamp != nil || vm.IsPlaced(vmi) {
 		return false

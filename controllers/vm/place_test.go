@@ -135,7 +135,8 @@ func unplaced(s subject) {
 	s.awaitCondition(v1.ConditionRestartRequired, "")
 }
 
-// linked: a running guest follows the states of links, and needs no restart; an interface goes with the next start.
+// linked: a running guest follows the states of links, and needs no restart. An interface goes with the next
+// start.
 func linked(s subject) {
 	const nics = `
   template:

@@ -56,11 +56,11 @@ type plan struct {
 	after time.Duration
 }
 
-// decide returns the plan for a VM with the given VMI, or nil. It is pure. jitter, between 0
-// and 1, is how much a back-off is lengthened.
+// decide returns the plan for a VM with the given VMI, or nil. It is pure. jitter, between 0 and 1, is how much
+// a back-off is lengthened.
 //
-// That a VMI failed must outlive the VMI. So the plan has the failure one step before it
-// deletes the VMI, and the status is written in between.
+// That a VMI failed must outlive the VMI. So the plan has the failure one step before it deletes the VMI, and
+// the status is written in between.
 func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time, jitter float64) plan {
 	p := plan{
 		requests:     vm.Status.PendingRequests(vmi),
@@ -88,16 +88,17 @@ func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time
 	return p
 }
 
-// halting says whether the VM has become Halted since the last look. Then older requests, a
-// restart or the start after a failure, are dropped. Otherwise a Start would make the halted
-// VM run always, against its user's newer wish.
+// halting reports whether the VM has become Halted since the last look. Then older requests are dropped: a
+// restart, or the start after a failure. Otherwise a Start would make the halted VM run always, against its
+// user's newer wish.
 func halting(vm *v1.VirtualMachine) bool {
 	// A VM that was never looked at has had no other strategy.
 	seen := vm.Status.DesiredGeneration > 0
 	return seen && vm.Strategy() == v1.RunStrategyHalted && vm.Status.RunStrategy != v1.RunStrategyHalted
 }
 
-// remove deletes the VMI of a deleted VM first, unless the VMI is to be left alone.
+// remove returns the next action for a deleted VM. Its VMI is deleted first, unless the VMI is to be left
+// alone.
 func remove(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) action {
 	// With this finalizer the garbage collector removes the VMI's owner reference, and then
 	// the finalizer.
@@ -108,7 +109,7 @@ func remove(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) action {
 	return stop
 }
 
-// withVMI decides about an existing VMI, and adds a Start request after a failure.
+// withVMI returns the next action for a VM with a VMI, and adds a Start request after a failure.
 func (p *plan) withVMI(strategy v1.VirtualMachineRunStrategy, vmi *v1.VirtualMachineInstance) action {
 	stopped := p.asked(v1.StopRequest)
 	switch strategy {
@@ -157,8 +158,7 @@ func (p *plan) withoutVMI(vm *v1.VirtualMachine) action {
 	return wait
 }
 
-// asked says whether the first request has this action. A Stop that is not done yet is for the
-// present VMI.
+// asked reports whether the first request has this action. A Stop that is not done yet is for the present VMI.
 func (p *plan) asked(a v1.StateChangeRequestAction) bool {
 	return len(p.requests) > 0 && p.requests[0].Action == a
 }

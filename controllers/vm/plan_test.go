@@ -17,7 +17,7 @@ var now = time.Unix(1_000_000, 0)
 
 const thisUID, otherUID types.UID = "this", "other"
 
-// machine is a VM of a strategy that was carried out before.
+// machine returns a VM of a strategy that was carried out before.
 func machine(strategy v1.VirtualMachineRunStrategy, requests ...v1.VirtualMachineStateChangeRequest) *v1.VirtualMachine {
 	return &v1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns", UID: "vm-uid", Generation: 3},
@@ -38,7 +38,7 @@ func toStop(uid types.UID) v1.VirtualMachineStateChangeRequest {
 	return v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest, UID: &uid}
 }
 
-// run is a VMI that went through phases.
+// run returns a VMI that went through phases.
 func run(phases ...v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns", UID: thisUID}}
 	for _, p := range phases {
@@ -52,7 +52,7 @@ func deleting(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// said is a plan in words.
+// said returns a plan in words.
 func said(p plan) string {
 	words := []string{string(p.action)}
 	if p.action == wait {
@@ -73,7 +73,7 @@ func said(p plan) string {
 	return strings.Join(words, " ")
 }
 
-// TestDecideByRunStrategy is KubeVirt's table of what each run strategy does.
+// TestDecideByRunStrategy: each run strategy does what KubeVirt's table of strategies says.
 func TestDecideByRunStrategy(t *testing.T) {
 	strategies := []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce, v1.RunStrategyManual, v1.RunStrategyHalted}
 	requests := func(r ...v1.VirtualMachineStateChangeRequest) []v1.VirtualMachineStateChangeRequest { return r }
@@ -217,7 +217,8 @@ func TestDecideDeleted(t *testing.T) {
 	}
 }
 
-// TestBackOff follows a VM whose guests fail before they run.
+// TestBackOff: a VM whose guests fail before they run waits longer after each failure. Each failure is counted
+// once. A guest that runs, and a halt of the VM, end the counting.
 func TestBackOff(t *testing.T) {
 	vm, clock := machine(v1.RunStrategyAlways), now
 	for i, want := range []time.Duration{10, 40, 90, 160, 250, 300, 300} {

@@ -22,8 +22,8 @@ func (s subject) preset(name string, domain v1.DomainSpec) *v1.VirtualMachineIns
 	return p
 }
 
-// preset: a VM's VMI gets what the presets of its namespace say, before its identity. No preset
-// makes the VM look changed.
+// preset: a VM's VMI gets what the presets of its namespace say, before it gets its identity. No preset makes
+// the VM look changed.
 func preset(s subject) {
 	small := s.preset("small", v1.DomainSpec{CPU: &v1.CPU{Cores: 2}, Firmware: &v1.Firmware{Serial: "x1"}, Memory: &v1.Memory{}})
 	other := s.preset("other", v1.DomainSpec{CPU: &v1.CPU{Cores: 4}})
@@ -71,8 +71,8 @@ func (s subject) firstVMI() *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// manyPresets: more presets than are read keep a VM from starting, in their namespace alone. What
-// the error advises helps.
+// manyPresets: more presets than are read keep a VM from starting, in their namespace alone. The VM starts once
+// its user has done what the error advises.
 func manyPresets(s subject) {
 	for n := range v1.MaxPresets + 1 {
 		s.preset(fmt.Sprint("p", n), v1.DomainSpec{})
@@ -90,7 +90,7 @@ func manyPresets(s subject) {
 	s.firstVMI()
 }
 
-// largePresets: presets that are larger together than is read do so too.
+// largePresets: presets that are larger together than what is read keep a VM from starting, too.
 func largePresets(s subject) {
 	for n := range 3 {
 		p := s.preset(fmt.Sprint("p", n), v1.DomainSpec{})
@@ -103,8 +103,8 @@ func largePresets(s subject) {
 	s.none()
 }
 
-// presetSchema: the API server itself refuses a preset without selector, or with an unknown field.
-// virt-api has the other rules (v1.ValidatePreset).
+// presetSchema: the API server itself refuses a preset without a selector, or with an unknown field. virt-api
+// has the other rules (v1.ValidatePreset).
 func presetSchema(s subject) {
 	for spec, c := range map[string]struct {
 		paths []string

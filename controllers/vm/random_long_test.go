@@ -4,5 +4,6 @@ package vm
 
 import "testing"
 
-// TestManyRandomEventsEndAsTheRunStrategySays is TestRandomEventsEndAsTheRunStrategySays ten times as long.
+// TestManyRandomEventsEndAsTheRunStrategySays: what TestRandomEventsEndAsTheRunStrategySays states holds for
+// ten times as many seeds.
 func TestManyRandomEventsEndAsTheRunStrategySays(t *testing.T) { randomEvents(t, 100) }

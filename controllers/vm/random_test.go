@@ -88,7 +88,7 @@ func (w *world) edit(status bool, change func(*v1.VirtualMachine)) {
 
 var strategies = []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce, v1.RunStrategyManual, v1.RunStrategyHalted}
 
-// user does one of what users do.
+// user does one of the things that users do, or nothing.
 func (w *world) user() {
 	vmi := w.vmi()
 	switch w.dice.IntN(8) {
@@ -173,8 +173,8 @@ func (w *world) passes(d time.Duration) {
 	clock.SetTime(clock.Now().Add(d))
 }
 
-// TestRandomEventsEndAsTheRunStrategySays: whatever users, guests and the API server do, in the end there
-// is what the run strategy asks for, the status says so, and a VM can be deleted.
+// TestRandomEventsEndAsTheRunStrategySays: whatever users, guests and the API server do, in the end there is
+// what the run strategy asks for. The status says so, and the VM can be deleted.
 func TestRandomEventsEndAsTheRunStrategySays(t *testing.T) { randomEvents(t, 10) }
 
 func randomEvents(t *testing.T, seeds uint64) {

@@ -13,13 +13,14 @@ import (
 // failure is why a step failed.
 type failure struct{ reason, message string }
 
-// ofDataVolume says whether a disk of the VM's templates is missing, and cannot be made.
+// ofDataVolume reports whether the failure is that a disk of the VM's templates is missing, and cannot be made
+// or filled.
 func (f *failure) ofDataVolume() bool {
 	return f != nil && slices.Contains([]string{v1.ReasonFailedDataVolumeCreate, v1.ReasonUnauthorizedDataVolumeCreate, v1.ReasonDataVolumeFailed}, f.reason)
 }
 
-// observe is the status of a VM after a plan was carried out. vmi is the VM's VMI after that,
-// or nil; failed is the failure, or nil. It is pure.
+// observe returns the status of a VM after a plan was carried out. vmi is the VM's VMI after that, or nil.
+// failed is the failure, or nil. It is pure.
 func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure, now metav1.Time) v1.VirtualMachineStatus {
 	status := *vm.Status.DeepCopy()
 	status.Created = vmi != nil
@@ -46,8 +47,9 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	return status
 }
 
-// carriedOut is the generation of the VM's spec from which the present guest was made. A change of the template's labels and annotations needs no
-// restart, and is carried out by the next, as in KubeVirt.
+// carriedOut returns the generation of the VM's spec that is carried out. If the present guest is not as the
+// spec says, that is the generation from which the guest was made. A change of the template's labels and
+// annotations needs no restart. The next restart carries it out, as in KubeVirt.
 func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) int64 {
 	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.HasMetadata(vmi) && vm.IsPlaced(vmi) && len(p.volumes.pending) == 0 && p.staged == "" && len(p.links) == 0) {
 		if made, err := strconv.ParseInt(vmi.Annotations[v1.VMGenerationAnnotation], 10, 64); err == nil {
@@ -57,7 +59,7 @@ func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) i
 	return vm.Generation
 }
 
-// conditions are the conditions of the VMI, if there is one, and the VM's own.
+// conditions returns the conditions of the VMI, if there is one, and the VM's own.
 func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure, now metav1.Time) []v1.VirtualMachineInstanceCondition {
 	var list []v1.VirtualMachineInstanceCondition
 	set := func(c v1.VirtualMachineInstanceCondition) {
@@ -98,9 +100,9 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, f
 	return list
 }
 
-// notStarted is why the last VMI failed before its guest ran. The VMI is gone while the VM waits
-// before the next start. So the reason stays in the VM's status until a guest runs, or until
-// there is another reason. A node writes it. So it is bounded.
+// notStarted returns why the last VMI failed before its guest ran, or nil. The VMI is gone while the VM waits
+// before the next start. So the reason stays in the VM's status until a guest runs, or until there is another
+// reason. A node writes the reason. So it is bounded.
 func notStarted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, counted *v1.VirtualMachineStartFailure) *failure {
 	if counted == nil {
 		return nil
@@ -125,9 +127,8 @@ const (
 	maxWord    = 316 // of a condition's type, in Kubernetes; reasons are shorter
 )
 
-// copied are the VMI's conditions for the VM's status. A node writes them, and an intruder on
-// the node may write anything. So they are bounded, and a condition with the type of one of
-// the VM's own is dropped.
+// copied returns the VMI's conditions for the VM's status. A node writes them, and an intruder on the node may
+// write anything. So copied bounds them, and drops a condition with the type of one of the VM's own.
 func copied(conditions []v1.VirtualMachineInstanceCondition) []v1.VirtualMachineInstanceCondition {
 	own := []v1.ConditionType{v1.ConditionFailure, v1.ConditionRestartRequired, v1.ConditionVolumesChange, v1.ConditionManualRecoveryRequired}
 	var list []v1.VirtualMachineInstanceCondition
@@ -141,7 +142,7 @@ func copied(conditions []v1.VirtualMachineInstanceCondition) []v1.VirtualMachine
 	return list
 }
 
-// bounded is a message of at most maxMessage bytes.
+// bounded returns a message, of which it cuts off what exceeds maxMessage bytes.
 func bounded(message string) string {
 	if len(message) > maxMessage {
 		return control.Cut(message, maxMessage) + "…"
@@ -149,8 +150,8 @@ func bounded(message string) string {
 	return message
 }
 
-// printable is the VM's state in KubeVirt's words: the first that applies. A VM whose VMI cannot be made, as without
-// its instancetype, is Stopped: its condition Failure says why.
+// printable returns the VM's state in KubeVirt's words: the first that applies. A VM whose VMI cannot be made,
+// as without its instancetype, is Stopped. Its condition Failure says why.
 func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure) v1.VirtualMachinePrintableStatus {
 	ended := vmi == nil || vmi.IsFinal()
 	switch {
@@ -183,13 +184,14 @@ func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fa
 	return v1.VirtualMachineStatusUnknown
 }
 
-// migrates says whether the guest is being copied to another node.
+// migrates reports whether the guest is being copied to another node.
 func migrates(vmi *v1.VirtualMachineInstance) bool {
 	m := vmi.Migration()
 	return m != nil && m.StartTimestamp != nil
 }
 
-// waiting is KubeVirt's word for what a VMI that does not run yet waits for, if there is one.
+// waiting returns KubeVirt's word for what a VMI that does not run yet waits for, and reports whether there is
+// one.
 func waiting(vmi *v1.VirtualMachineInstance) (v1.VirtualMachinePrintableStatus, bool) {
 	for _, w := range []struct {
 		kind   v1.ConditionType

@@ -14,7 +14,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// saying gives a VMI conditions, written "Type=Status/Reason".
+// saying gives a VMI conditions, and returns the VMI.
 func saying(vmi *v1.VirtualMachineInstance, conditions ...v1.VirtualMachineInstanceCondition) *v1.VirtualMachineInstance {
 	vmi.Status.Conditions = conditions
 	return vmi
@@ -28,13 +28,13 @@ func isFalseFor(kind v1.ConditionType, reason string) v1.VirtualMachineInstanceC
 	return v1.VirtualMachineInstanceCondition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.Unix(10, 0)}
 }
 
-// moving is a VMI whose guest is being copied to another node.
+// moving gives a VMI the status of a guest that is being copied to another node, and returns the VMI.
 func moving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{StartTimestamp: &metav1.Time{Time: now}}
 	return vmi
 }
 
-// TestPrintableStatusInKubeVirtsOrder: what comes first in KubeVirt's order wins.
+// TestPrintableStatusInKubeVirtsOrder: of the states that apply, the first in KubeVirt's order wins.
 func TestPrintableStatusInKubeVirtsOrder(t *testing.T) {
 	gone := func(vm *v1.VirtualMachine) *v1.VirtualMachine {
 		vm.DeletionTimestamp = ptr.To(metav1.NewTime(now))
@@ -136,8 +136,8 @@ func TestConditionsOfAVM(t *testing.T) {
 	}
 }
 
-// TestHostileNodeCannotForgeConditions: what a node writes into a VMI's conditions neither
-// passes for the VM's own word, nor makes its status one that cannot be written.
+// TestHostileNodeCannotForgeConditions: what a node writes into a VMI's conditions does not pass for the VM's
+// own word. It does not make the VM's status one that cannot be written either.
 func TestHostileNodeCannotForgeConditions(t *testing.T) {
 	list := []v1.VirtualMachineInstanceCondition{isTrueFor(v1.ConditionFailure, "Lie"), isTrueFor(v1.ConditionRestartRequired, "Lie"),
 		isTrueFor(v1.ConditionType(strings.Repeat("x", 1000)), ""), isTrueFor("Long", strings.Repeat("x", 1000)), isTrueFor(v1.ConditionReady, "GuestRunning")}
@@ -167,7 +167,8 @@ func TestHostileNodeCannotForgeConditions(t *testing.T) {
 	}
 }
 
-// TestFailureStaysUntilAGuestRuns: why the last VMI failed stays in the VM's status until a guest runs, or until there is another reason.
+// TestFailureStaysUntilAGuestRuns: the reason why the last VMI failed stays in the VM's status until a guest
+// runs, or until there is another reason.
 func TestFailureStaysUntilAGuestRuns(t *testing.T) {
 	const why = "network \"lan\": the MTU is 68"
 	failing := saying(run(v1.Failed), v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "StartFailed", Message: why})

@@ -29,8 +29,8 @@ type volumeUpdate struct {
 // maxLooks bounds how many claims are looked at in one round.
 const maxLooks = 32
 
-// findVolumeUpdate finds the volumes whose disks a migration is to copy. Without a VMI they are those that it did not copy. looks says
-// whether claims that are not known to be ready are looked at: the guest runs on.
+// findVolumeUpdate finds the volumes whose disks a migration is to copy. Without a VMI they are those that no
+// migration copied. looks says whether to look at claims that are not known to be ready: the guest runs on.
 func (r *Reconciler) findVolumeUpdate(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.RolloutStrategy, looks bool) volumeUpdate {
 	if vmi == nil {
 		return volumeUpdate{pending: vm.NotCopied()}
@@ -69,8 +69,8 @@ func (r *Reconciler) findVolumeUpdate(ctx context.Context, vm *v1.VirtualMachine
 	return u
 }
 
-// readyBefore is what the VM's status knows of a claim that was found ready to take a disk, or nil. Package migration looks at the claim
-// once more.
+// readyBefore returns what the VM's status knows of a claim that was found ready to take a disk, or nil.
+// Package migration looks at the claim once more.
 func readyBefore(vm *v1.VirtualMachine, m *v1.StorageMigratedVolumeInfo) *v1.PersistentVolumeClaimInfo {
 	for _, known := range vm.Status.PendingVolumes() {
 		if known.IsSame(*m) && known.DestinationPVCInfo.IsReady() {
@@ -80,7 +80,8 @@ func readyBefore(vm *v1.VirtualMachine, m *v1.StorageMigratedVolumeInfo) *v1.Per
 	return nil
 }
 
-// claimedBy says which other volume has, or is to have, the claim to which a disk is to be copied; empty if there is none. It is pure.
+// claimedBy returns which other volume has, or is to have, the claim to which a disk is to be copied, or "" if
+// there is none. It is pure.
 func claimedBy(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo) string {
 	to := m.DestinationPVCInfo.ClaimName
 	for i := range vmi.Spec.Volumes {
@@ -96,7 +97,7 @@ func claimedBy(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.Stor
 	return ""
 }
 
-// waitedForClaims is how long the VM has been waiting for claims.
+// waitedForClaims returns how long the VM has been waiting for claims.
 func (r *Reconciler) waitedForClaims(vm *v1.VirtualMachine) time.Duration {
 	if c := vm.Status.Condition(v1.ConditionVolumesChange); c != nil && c.Status == metav1.ConditionFalse {
 		return r.Clock.Since(c.LastTransitionTime.Time)
@@ -104,7 +105,7 @@ func (r *Reconciler) waitedForClaims(vm *v1.VirtualMachine) time.Duration {
 	return 0
 }
 
-// lookAtClaim reads a claim to which a disk is to be copied. why is why the claim cannot be used yet.
+// lookAtClaim reads a claim to which a disk is to be copied. why says why the claim cannot be used yet.
 func (r *Reconciler) lookAtClaim(ctx context.Context, key client.ObjectKey) (claim *corev1.PersistentVolumeClaim, why string) {
 	state, err := datavolume.Look(ctx, r.Live, key)
 	switch {
@@ -125,7 +126,7 @@ func (r *Reconciler) lookAtClaim(ctx context.Context, key client.ObjectKey) (cla
 	return claim, ""
 }
 
-// unfit is why a disk cannot be copied to a claim; empty if it can. It is pure.
+// unfit returns why a disk cannot be copied to a claim, or "" if it can. It is pure.
 func unfit(vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo, claim *corev1.PersistentVolumeClaim) string {
 	has, to := vmi.Status.ClaimInfo(m.VolumeName), v1.InfoOfClaim(claim)
 	switch {
@@ -142,7 +143,7 @@ func unfit(vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo, clai
 	return ""
 }
 
-// state is what the VM's status says of it.
+// state returns what the VM's status says of the volumes to be copied, or nil if there are none.
 func (u *volumeUpdate) state() *v1.VolumeUpdateState {
 	if len(u.pending) == 0 {
 		return nil
@@ -150,7 +151,7 @@ func (u *volumeUpdate) state() *v1.VolumeUpdateState {
 	return &v1.VolumeUpdateState{VolumeMigrationState: &v1.VolumeMigrationState{MigratedVolumes: u.pending}}
 }
 
-// condition is what the VM's conditions say of volumes that are still to be copied, or nil. It is pure.
+// condition returns what the VM's conditions say of volumes that are still to be copied, or nil. It is pure.
 func (u *volumeUpdate) condition(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
 	if len(u.pending) == 0 {
 		return nil
@@ -176,7 +177,7 @@ func (u *volumeUpdate) condition(vmi *v1.VirtualMachineInstance) *v1.VirtualMach
 	return c
 }
 
-// failedLast is why the last migration of a guest failed; empty if it did not fail.
+// failedLast returns why the last migration of a guest failed, or "" if it did not fail.
 func failedLast(vmi *v1.VirtualMachineInstance) string {
 	if m := vmi.Status.MigrationState; m != nil && m.Completed && m.Failed {
 		return m.FailureReason

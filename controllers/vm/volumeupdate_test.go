@@ -22,7 +22,7 @@ func renames(vm *v1.VirtualMachine, claim string) {
 	vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
 }
 
-// onOld is a VM whose guest runs with its disk on the claim "old".
+// onOld returns a VM and its VMI, whose guest runs with its disk on the claim "old".
 func onOld() (*v1.VirtualMachine, *v1.VirtualMachineInstance) {
 	vm := valid(v1.RunStrategyAlways)
 	renames(vm, "old")
@@ -133,7 +133,8 @@ func TestVMStopsWithoutReadableClaims(t *testing.T) {
 	}
 }
 
-// TestMistypedClaimNameCanBeCorrected: a claim whose name is mistyped holds no disk that could be lost. The name is corrected, and the VM restarts.
+// TestMistypedClaimNameCanBeCorrected: a claim whose name is mistyped holds no disk that could be lost. The
+// name is corrected, and the VM restarts.
 func TestMistypedClaimNameCanBeCorrected(t *testing.T) {
 	vm, vmi := onOld()
 	vmi.Status.PhaseTransitionTimestamps, vmi.Status.VolumeStatus = nil, nil
@@ -166,8 +167,8 @@ func TestVolumeChangeWaitsForTheNextStart(t *testing.T) {
 	}
 }
 
-// TestUncopiedDiskNeedsTheUsersWord: a guest ends before its disk was copied. The VM starts neither with the new claim nor with the old one until
-// its user has said which it is to be.
+// TestUncopiedDiskNeedsTheUsersWord: a guest ends before its disk was copied. The VM starts neither with the
+// new claim nor with the old one until its user has said which it is to be.
 func TestUncopiedDiskNeedsTheUsersWord(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(*v1.VirtualMachine)
@@ -208,8 +209,8 @@ func TestUncopiedDiskNeedsTheUsersWord(t *testing.T) {
 	}
 }
 
-// TestMovedClaimsAreKnownDuringVolumeUpdate: what a policy's migrations have done stays known while the template names another claim, and is forgotten once
-// it does not matter.
+// TestMovedClaimsAreKnownDuringVolumeUpdate: the VM keeps what a policy's migrations have done while the
+// template names another claim. It forgets that once it does not matter.
 func TestMovedClaimsAreKnownDuringVolumeUpdate(t *testing.T) {
 	copied := []v1.MovedClaim{{ClaimName: "old", HeldBy: "old-1"}}
 	for name, c := range map[string]struct {
@@ -251,13 +252,15 @@ func TestMovedClaimsAreKnownDuringVolumeUpdate(t *testing.T) {
 	}
 }
 
-// arriving is a VMI whose guest is about to be on the target of a migration that copies its disk to a claim.
+// arriving writes into a VMI's status that its guest is about to be on the target of a migration that copies
+// its disk to a claim.
 func arriving(vmi *v1.VirtualMachineInstance, claim string) {
 	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", Decision: v1.DecisionTarget}
 	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old-1"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: claim}}}
 }
 
-// TestInstancetypesNodeSelectorNeedsNoRestart: a VM whose instancetype has a node selector is as its template says right after its start.
+// TestInstancetypesNodeSelectorNeedsNoRestart: a VM whose instancetype has a node selector is as its template
+// says right after its start.
 func TestInstancetypesNodeSelectorNeedsNoRestart(t *testing.T) {
 	vm := valid(v1.RunStrategyAlways)
 	expanded := vm.DeepCopy()
