@@ -19,7 +19,8 @@ const (
 // backOff returns the count of VMIs that failed before they ran, and when to try again. A VMI that ran, or that
 // shut down in order, ends the counting. A strategy that does not start VMIs by itself has no back-off. In both
 // cases backOff returns nil.
-func backOff(old *v1.VirtualMachineStartFailure, strategy v1.VirtualMachineRunStrategy, vmi *v1.VirtualMachineInstance, now time.Time, jitter float64) *v1.VirtualMachineStartFailure {
+func backOff(old *v1.VirtualMachineStartFailure, strategy v1.VirtualMachineRunStrategy, vmi *v1.VirtualMachineInstance,
+	now time.Time, jitter float64) *v1.VirtualMachineStartFailure {
 	switch {
 	case !restarts(strategy), vmi != nil && ran(vmi):
 		return nil
@@ -34,7 +35,8 @@ func backOff(old *v1.VirtualMachineStartFailure, strategy v1.VirtualMachineRunSt
 		count = old.ConsecutiveFailCount + 1
 	}
 	retry := metav1.NewTime(now.Add(delay(count, jitter)).Truncate(time.Second))
-	return &v1.VirtualMachineStartFailure{ConsecutiveFailCount: count, LastFailedVMIUID: vmi.UID, RetryAfterTimestamp: &retry}
+	return &v1.VirtualMachineStartFailure{ConsecutiveFailCount: count, LastFailedVMIUID: vmi.UID,
+		RetryAfterTimestamp: &retry}
 }
 
 // restarts reports whether the strategy starts a guest by itself.
@@ -44,7 +46,8 @@ func restarts(s v1.VirtualMachineRunStrategy) bool {
 
 func ran(vmi *v1.VirtualMachineInstance) bool {
 	// virt-handler, which writes Running, may have been away while the guest ran.
-	return vmi.Status.Phase == v1.Succeeded || slices.ContainsFunc(vmi.Status.PhaseTransitionTimestamps, func(t v1.PhaseTransitionTimestamp) bool { return t.Phase == v1.Running })
+	return vmi.Status.Phase == v1.Succeeded || slices.ContainsFunc(vmi.Status.PhaseTransitionTimestamps,
+		func(t v1.PhaseTransitionTimestamp) bool { return t.Phase == v1.Running })
 }
 
 func delay(count int, jitter float64) time.Duration {

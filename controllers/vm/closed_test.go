@@ -23,7 +23,8 @@ import (
 // the words is the claim's.
 func TestTemplateTellsNothingOfAClosedNamespace(t *testing.T) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, authorizationv1.AddToScheme, v1.AddToScheme, v1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, authorizationv1.AddToScheme, v1.AddToScheme,
+		v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +36,8 @@ func TestTemplateTellsNothingOfAClosedNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := map[string]string{}
-	for name, c := range map[string]struct{ exists, may bool }{"there": {true, false}, "not there": {false, false}, "permitted": {true, true}} {
+	for name, c := range map[string]struct{ exists, may bool }{"there": {true, false}, "not there": {false, false},
+		"permitted": {true, true}} {
 		builder := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 				o.(*authorizationv1.SubjectAccessReview).Status.Allowed = c.may
@@ -54,7 +56,8 @@ func TestTemplateTellsNothingOfAClosedNamespace(t *testing.T) {
 		if said[name] = err.Error(); strings.Contains(said[name], "of-the-claim") != c.may {
 			t.Errorf("%s: %s", name, said[name])
 		}
-		err = r.makeDataVolume(t.Context(), vm, missing{template: &vm.Spec.DataVolumeTemplates[0]}, func() (string, error) { return r.storageClass(t.Context(), vm) })
+		err = r.makeDataVolume(t.Context(), vm, missing{template: &vm.Spec.DataVolumeTemplates[0]},
+			func() (string, error) { return r.storageClass(t.Context(), vm) })
 		if err == nil || strings.Contains(err.Error(), "may not clone from namespace closed") == c.may {
 			t.Errorf("%s, as the DataVolumes are made: %v", name, err)
 		}

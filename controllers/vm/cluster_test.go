@@ -55,7 +55,8 @@ type shared struct {
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), appsv1.AddToScheme(scheme), v1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme),
+		appsv1.AddToScheme(scheme), v1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	return scheme
@@ -75,9 +76,11 @@ func startServer(t *testing.T) *shared {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"), Clock: s.clock, Jitter: func() float64 { return 0 }, Follow: keys,
+	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"),
+		Clock: s.clock, Jitter: func() float64 { return 0 }, Follow: keys,
 		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return &v1.KubeVirtConfiguration{}, nil }}
-	presets, err := listing.New[v1.VirtualMachineInstancePreset](plane.Config, v1.VirtualMachineInstancePresetResource, v1.MaxPresets, v1.MaxPresetBytes, clock.RealClock{})
+	presets, err := listing.New[v1.VirtualMachineInstancePreset](plane.Config, v1.VirtualMachineInstancePresetResource,
+		v1.MaxPresets, v1.MaxPresetBytes, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +143,8 @@ const template = `
 func (s subject) object(spec string) *unstructured.Unstructured {
 	s.t.Helper()
 	object := &unstructured.Unstructured{}
-	text := "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: vm, namespace: " + s.namespace + "}\nspec:\n  " + spec
+	text := "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: vm, namespace: " + s.namespace +
+		"}\nspec:\n  " + spec
 	if err := sigsyaml.Unmarshal([]byte(text), &object.Object); err != nil {
 		s.t.Fatalf("%v in %s", err, text)
 	}
@@ -227,7 +231,8 @@ func (s subject) goes(vmi *v1.VirtualMachineInstance, phases ...v1.VirtualMachin
 			if p == v1.Running {
 				ready = metav1.ConditionTrue
 			}
-			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: ready, Reason: "Test", Message: "it is " + string(p)}, metav1.Now())
+			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: ready, Reason: "Test",
+				Message: "it is " + string(p)}, metav1.Now())
 		}
 		return s.client.Status().Update(ctx, vmi)
 	})

@@ -63,7 +63,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		// A VM's VMI has the VM's name. So does a foreign VMI that is in the VM's way.
 		Watches(&v1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
 		// The roll-out strategy says which VMs need a restart.
-		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.all),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(kit.Options(workers)).
 		Complete(kit.Patient(r, r.Clock))
 }
@@ -127,7 +128,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	p.staged, p.links = staged(vm, now, cluster.Rollout()), links(vm, now, cluster.Rollout())
-	if err := r.writeStatus(ctx, vm, observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now())), p.disks.lost...); err != nil {
+	if err := r.writeStatus(ctx, vm,
+		observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now())), p.disks.lost...); err != nil {
 		return ctrl.Result{}, kit.IgnoreConflict(err)
 	}
 	// A guest that runs follows its VM, whatever the VM names for the next start.
@@ -224,7 +226,8 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	if !changed {
 		return nil
 	}
-	if err := r.Client.Patch(ctx, marked, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.Client.Patch(ctx, marked,
+		client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write finalizer and machine type: %w", err)
 	}
 	*vm = *marked
@@ -234,7 +237,8 @@ func (r *Reconciler) mark(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 // pinned returns the machine type that a VM is to keep from now on, or "" if there is none to note. A node
 // reports the type of a running guest. An intruder on the node may report anything: see v1.KnownMachineType.
 func pinned(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
-	if vmi == nil || vmi.Status.Machine == nil || vm.Annotations[v1.MachineTypeAnnotation] != "" || vm.NamesMachine() || !vm.IsOfTemplate(vmi) {
+	if vmi == nil || vmi.Status.Machine == nil || vm.Annotations[v1.MachineTypeAnnotation] != "" || vm.NamesMachine() ||
+		!vm.IsOfTemplate(vmi) {
 		return ""
 	}
 	if machine := vmi.Status.Machine.Type; v1.KnownMachineType(machine, vmi.Spec.Architecture) {
@@ -244,7 +248,8 @@ func pinned(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) string {
 }
 
 // carryOut carries out a plan. It returns the VM's VMI after that, or nil, and the failure of a step, or nil.
-func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*v1.VirtualMachineInstance, *failure, error) {
+func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance,
+	p *plan) (*v1.VirtualMachineInstance, *failure, error) {
 	switch p.action {
 	case stop:
 		err := r.stop(ctx, vm, vmi)
@@ -292,7 +297,8 @@ func (r *Reconciler) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 }
 
 // begin makes the VMI of a VM whose choice is in its status.
-func (r *Reconciler) begin(ctx context.Context, vm *v1.VirtualMachine, p *plan) (*v1.VirtualMachineInstance, *failure, error) {
+func (r *Reconciler) begin(ctx context.Context, vm *v1.VirtualMachine,
+	p *plan) (*v1.VirtualMachineInstance, *failure, error) {
 	expanded, errs := expand(p.chosen, vm)
 	if len(errs) > 0 {
 		err := fmt.Errorf("%w: %w", errRefused, errs.ToAggregate())
@@ -320,13 +326,15 @@ func (r *Reconciler) begin(ctx context.Context, vm *v1.VirtualMachine, p *plan) 
 
 // assemble returns the VMI of a start, made from the VM with its instancetype and preference. The hashes are
 // those of the VM as the user wrote it: neither an instancetype nor a preset changes that VM.
-func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachine, paused bool) (made *v1.VirtualMachineInstance, overridden []string, err error) {
+func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachine,
+	paused bool) (made *v1.VirtualMachineInstance, overridden []string, err error) {
 	config, err := r.Cluster(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	made = expanded.Draft(paused)
-	made.Annotations[v1.TemplateHashAnnotation], made.Annotations[v1.PlacementHashAnnotation] = vm.TemplateHash(), vm.PlacementHash()
+	made.Annotations[v1.TemplateHashAnnotation], made.Annotations[v1.PlacementHashAnnotation] =
+		vm.TemplateHash(), vm.PlacementHash()
 	made.Annotations[v1.MetadataHashAnnotation] = vm.MetadataHash()
 	r.Follow.Note(templateMetadata(vm), made)
 	if overridden, err = r.Presets.Apply(ctx, made); err != nil {
@@ -374,7 +382,8 @@ func (r *Reconciler) start(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 	if err != nil {
 		return fmt.Errorf("create VirtualMachineInstance %s: %w", vmi.Name, err)
 	}
-	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Start", "Started: created VirtualMachineInstance %s", vmi.Name)
+	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Start",
+		"Started: created VirtualMachineInstance %s", vmi.Name)
 	return nil
 }
 
@@ -385,7 +394,8 @@ func (r *Reconciler) stop(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	live := &v1.VirtualMachineInstance{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), live)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && (live.UID != vmi.UID || live.DeletionTimestamp != nil || !controls(vm, live)):
+	case apierrors.IsNotFound(err), err == nil &&
+		(live.UID != vmi.UID || live.DeletionTimestamp != nil || !controls(vm, live)):
 		return errBehind
 	case err != nil:
 		return fmt.Errorf("get VirtualMachineInstance: %w", err)
@@ -397,7 +407,8 @@ func (r *Reconciler) stop(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	case err != nil:
 		return fmt.Errorf("delete VirtualMachineInstance %s: %w", vmi.Name, err)
 	}
-	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Stop", "Stopped: deleted VirtualMachineInstance %s (%s)", vmi.Name, vmi.UID)
+	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Stop",
+		"Stopped: deleted VirtualMachineInstance %s (%s)", vmi.Name, vmi.UID)
 	return nil
 }
 
@@ -426,7 +437,8 @@ func (r *Reconciler) release(ctx context.Context, vm *v1.VirtualMachine) error {
 	if !controllerutil.RemoveFinalizer(freed, v1.VMFinalizer) {
 		return nil
 	}
-	if err := r.Client.Patch(ctx, freed, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.Client.Patch(ctx, freed,
+		client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("remove finalizer: %w", err)
 	}
 	return nil
@@ -441,14 +453,16 @@ func (r *Reconciler) enable(ctx context.Context, vm *v1.VirtualMachine) error {
 	} else {
 		enabled.Spec.Running = ptr.To(true)
 	}
-	if err := r.Client.Patch(ctx, enabled, client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.Client.Patch(ctx, enabled,
+		client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("set run strategy: %w", err)
 	}
 	return nil
 }
 
 func templateMetadata(vm *v1.VirtualMachine) follow.Metadata {
-	return follow.Metadata{Labels: vm.Spec.Template.ObjectMeta.Labels, Annotations: vm.Spec.Template.ObjectMeta.Annotations}
+	return follow.Metadata{Labels: vm.Spec.Template.ObjectMeta.Labels,
+		Annotations: vm.Spec.Template.ObjectMeta.Annotations}
 }
 
 // follow brings the chosen labels and annotations of a running VMI up to date with the template.
@@ -473,7 +487,8 @@ func (r *Reconciler) follow(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.
 
 // writeStatus writes the status if it has changed, and makes events of the change. lost are claims that are
 // gone.
-func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, status v1.VirtualMachineStatus, lost ...string) error {
+func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, status v1.VirtualMachineStatus,
+	lost ...string) error {
 	if equality.Semantic.DeepEqual(vm.Status, status) {
 		return nil
 	}
@@ -495,7 +510,8 @@ func (r *Reconciler) announce(before, vm *v1.VirtualMachine, lost []string) {
 		}
 	}
 	for _, kind := range []v1.ConditionType{v1.ConditionManualRecoveryRequired, v1.ConditionVolumesChange} {
-		if c, old := vm.Status.Condition(kind), before.Status.Condition(kind); c != nil && (old == nil || old.Reason != c.Reason) {
+		if c, old := vm.Status.Condition(kind), before.Status.Condition(kind); c != nil &&
+			(old == nil || old.Reason != c.Reason) {
 			how := corev1.EventTypeWarning
 			if c.Reason == v1.ReasonVolumesToCopy {
 				how = corev1.EventTypeNormal
@@ -505,7 +521,8 @@ func (r *Reconciler) announce(before, vm *v1.VirtualMachine, lost []string) {
 	}
 	c, old := vm.Status.Condition(v1.ConditionFailure), before.Status.Condition(v1.ConditionFailure)
 	// CDI's text about a failure may change at every attempt of CDI's.
-	again := c != nil && old != nil && old.Reason == c.Reason && (old.Message == c.Message || c.Reason == v1.ReasonDataVolumeFailed)
+	again := c != nil && old != nil && old.Reason == c.Reason &&
+		(old.Message == c.Message || c.Reason == v1.ReasonDataVolumeFailed)
 	if c != nil && !again {
 		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, c.Reason, "Reconcile", "%s", c.Message)
 	}

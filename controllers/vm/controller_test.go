@@ -30,11 +30,15 @@ func TestReconcilerOnAPIServer(t *testing.T) {
 	early := s.subject(t)
 	early.withDisks("runStrategy: Always", "source: {blank: {}}")
 	s.run(t, "without CDI", map[string]func(subject){
-		"life": life, "restart": restart, "manual": manual, "rerun on failure": rerunOnFailure, "once": once, "halted": halted,
-		"back-off": backsOff, "taken": taken, "orphan": orphan, "applied twice": appliedTwice, "refused": refused, "accepted": accepted,
-		"restart required": restartRequired, "placement": placed, "placement stays": unplaced, "links": linked, "invalid": invalid, "no memory": memoryless, "machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce,
-		"instancetype": sized, "ControllerRevision of somebody": foreignRevision, "instancetype of a stopped VM": keptWhileStopped, "conflict": conflicting, "inferred": inferred, "inferred without CDI": inferredWithoutCDI, "template's metadata": followed,
-		"preset": preset, "many presets": manyPresets, "large presets": largePresets, "preset's schema": presetSchema,
+		"life": life, "restart": restart, "manual": manual, "rerun on failure": rerunOnFailure, "once": once,
+		"halted": halted, "back-off": backsOff, "taken": taken, "orphan": orphan, "applied twice": appliedTwice,
+		"refused": refused, "accepted": accepted, "restart required": restartRequired, "placement": placed,
+		"placement stays": unplaced, "links": linked, "invalid": invalid, "no memory": memoryless,
+		"machine type": machineType, "idle": idle, "deleted at once": deletedAtOnce, "instancetype": sized,
+		"ControllerRevision of somebody": foreignRevision, "instancetype of a stopped VM": keptWhileStopped,
+		"conflict": conflicting, "inferred": inferred, "inferred without CDI": inferredWithoutCDI,
+		"template's metadata": followed, "preset": preset, "many presets": manyPresets, "large presets": largePresets,
+		"preset's schema": presetSchema,
 	})
 	if c := early.awaitCondition(v1.ConditionFailure, v1.ReasonFailedDataVolumeCreate); !strings.Contains(c.Message, "CDI is not installed") {
 		t.Errorf("condition %+v", c)
@@ -51,7 +55,8 @@ func TestReconcilerOnAPIServer(t *testing.T) {
 	early.look()
 	early.is(v1.VirtualMachineStatusProvisioning)
 	s.run(t, "with CDI", map[string]func(subject){
-		"filled": filled, "halted": filledHalted, "put off": putOff, "taken": takenDisk, "clone": cloned, "DataSource": fromDataSource,
+		"filled": filled, "halted": filledHalted, "put off": putOff, "taken": takenDisk,
+		"clone": cloned, "DataSource": fromDataSource,
 	})
 	if _, err := s.plane.Try(apiserver.CDI, "delete", "-f", "-"); err != nil { // for -count
 		t.Error(err)
@@ -75,20 +80,24 @@ func life(s subject) {
 	vmi := s.vmi("")
 	vm := s.is(v1.VirtualMachineStatusStarting)
 	owner := metav1.GetControllerOf(vmi)
-	if owner == nil || owner.UID != vm.UID || owner.Kind != "VirtualMachine" || !ptr.Deref(owner.BlockOwnerDeletion, false) {
+	if owner == nil || owner.UID != vm.UID || owner.Kind != "VirtualMachine" ||
+		!ptr.Deref(owner.BlockOwnerDeletion, false) {
 		s.t.Errorf("owner %+v", owner)
 	}
 	if want := map[string]string{"kubevirt.io/vm": "vm"}; !maps.Equal(vmi.Labels, want) {
 		s.t.Errorf("labels %v, want %v", vmi.Labels, want)
 	}
-	if a := vmi.Annotations; a["note"] != "this" || a[v1.VMGenerationAnnotation] != "1" || a[v1.MetadataHashAnnotation] != vm.MetadataHash() || len(a) != 5 {
+	if a := vmi.Annotations; a["note"] != "this" || a[v1.VMGenerationAnnotation] != "1" ||
+		a[v1.MetadataHashAnnotation] != vm.MetadataHash() || len(a) != 5 {
 		s.t.Errorf("annotations %v", a)
 	}
-	if !vm.Status.Created || vm.Status.Ready || vm.Status.RunStrategy != v1.RunStrategyAlways || vm.Status.ObservedGeneration != 1 || vm.Status.DesiredGeneration != 1 {
+	if !vm.Status.Created || vm.Status.Ready || vm.Status.RunStrategy != v1.RunStrategyAlways ||
+		vm.Status.ObservedGeneration != 1 || vm.Status.DesiredGeneration != 1 {
 		s.t.Errorf("status %+v", vm.Status)
 	}
 	s.goes(vmi, v1.Scheduled, v1.Running)
-	if vm := s.is(v1.VirtualMachineStatusRunning); !vm.Status.Ready || vm.Status.Condition(v1.ConditionReady).Reason != "Test" {
+	if vm := s.is(v1.VirtualMachineStatusRunning); !vm.Status.Ready ||
+		vm.Status.Condition(v1.ConditionReady).Reason != "Test" {
 		s.t.Errorf("status %+v", vm.Status)
 	}
 	s.awaitEvents("SuccessfulCreate")
@@ -119,7 +128,8 @@ func restart(s subject) {
 	s.is(v1.VirtualMachineStatusStopping)
 	s.stopped(vmi)
 	second := s.vmi(vmi.UID)
-	if diff := cmp.Diff(vmi.Spec, second.Spec); diff != "" || second.Spec.Domain.Firmware.UUID == "" || second.Spec.Domain.Devices.Interfaces[0].MacAddress == "" {
+	if diff := cmp.Diff(vmi.Spec, second.Spec); diff != "" || second.Spec.Domain.Firmware.UUID == "" ||
+		second.Spec.Domain.Devices.Interfaces[0].MacAddress == "" {
 		s.t.Errorf("it is another machine: %s", diff)
 	}
 	for _, end := range []v1.VirtualMachineInstancePhase{v1.Succeeded, v1.Failed} {
@@ -127,7 +137,8 @@ func restart(s subject) {
 		s.stopped(second)
 		second = s.vmi(second.UID)
 	}
-	if vm := s.is(v1.VirtualMachineStatusStarting); len(vm.Status.StateChangeRequests) != 0 || vm.Status.StartFailure != nil {
+	if vm := s.is(v1.VirtualMachineStatusStarting); len(vm.Status.StateChangeRequests) != 0 ||
+		vm.Status.StartFailure != nil {
 		s.t.Errorf("status %+v", vm.Status)
 	}
 }
@@ -206,7 +217,8 @@ func halted(s subject) {
 	}
 	s.goes(vmi, v1.Running)
 	until(s.t, func() error {
-		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue, Reason: "PausedByUser"}, metav1.Now())
+		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue,
+			Reason: "PausedByUser"}, metav1.Now())
 		return s.client.Status().Update(ctx, vmi)
 	})
 	s.is(v1.VirtualMachineStatusPaused)
@@ -245,8 +257,10 @@ func backsOff(s subject) {
 
 // taken: a VMI that is not the VM's is let alone, and the VM's condition says that it is in the way.
 func taken(s subject) {
-	foreign := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: s.namespace}, Spec: v1.VirtualMachineInstanceSpec{}}
-	foreign.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "vm", UID: "another", Controller: ptr.To(true)}}
+	foreign := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: s.namespace},
+		Spec: v1.VirtualMachineInstanceSpec{}}
+	foreign.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "vm", UID: "another", Controller: ptr.To(true)}}
 	object := s.object("runStrategy: Always" + template)
 	spec, _, _ := unstructuredSpec(object.Object)
 	object.Object = map[string]any{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": spec,
@@ -310,7 +324,8 @@ func appliedTwice(s subject) {
 	apply := func() *v1.VirtualMachine {
 		s.t.Helper()
 		object := s.object("runStrategy: Always" + template)
-		if err := s.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("kubectl")); err != nil {
+		if err := s.client.Apply(ctx,
+			client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("kubectl")); err != nil {
 			s.t.Fatal(err)
 		}
 		return s.vm()
@@ -354,7 +369,8 @@ func refused(s subject) {
 // keep anybody from reading the VM either. The API server also accepts the sample, and VMs like KubeVirt's
 // examples.
 func accepted(s subject) {
-	strange := strings.Replace(template, "creationTimestamp: null", "creationTimestamp: 5\n      ownerReferences: none\n      generateName: x", 1)
+	strange := strings.Replace(template, "creationTimestamp: null",
+		"creationTimestamp: 5\n      ownerReferences: none\n      generateName: x", 1)
 	if err := s.client.Create(ctx, s.object("runStrategy: Halted"+strange)); err != nil {
 		s.t.Fatal(err)
 	}
@@ -377,8 +393,11 @@ func accepted(s subject) {
 			s.t.Errorf("%s\n%v", example, err)
 		}
 	}
-	nothing := strings.Replace(template, "    metadata:\n      creationTimestamp: null\n      labels: {kubevirt.io/vm: vm}\n      annotations: {note: this}\n", "    metadata: null\n", 1)
-	if err := s.client.Create(ctx, s.object("running: true"+nothing), client.DryRunAll); err != nil && !apierrors.IsAlreadyExists(err) {
+	nothing := strings.Replace(template,
+		"    metadata:\n      creationTimestamp: null\n      labels: {kubevirt.io/vm: vm}\n      annotations: {note: this}\n",
+		"    metadata: null\n", 1)
+	if err := s.client.Create(ctx, s.object("running: true"+nothing), client.DryRunAll); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		s.t.Error(err)
 	}
 }
@@ -439,14 +458,16 @@ func restartRequired(s subject) {
 	vm := s.is(v1.VirtualMachineStatusRunning)
 	s.change(vm, func() { vm.Spec.RunStrategy = ptr.To(v1.RunStrategyManual) })
 	until(s.t, func() error {
-		if got := s.vm().Status; got.ObservedGeneration != vm.Generation || got.Condition(v1.ConditionRestartRequired) != nil {
+		if got := s.vm().Status; got.ObservedGeneration != vm.Generation ||
+			got.Condition(v1.ConditionRestartRequired) != nil {
 			return fmt.Errorf("a change of the strategy: status %+v", got)
 		}
 		return nil
 	})
 	s.poke()
 	s.awaitCondition(v1.ConditionRestartRequired, "TemplateChanged")
-	if got := s.vm().Status; strconv.FormatInt(got.ObservedGeneration, 10) != vmi.Annotations[v1.VMGenerationAnnotation] || got.DesiredGeneration != vm.Generation+1 {
+	if got := s.vm().Status; strconv.FormatInt(got.ObservedGeneration, 10) != vmi.Annotations[v1.VMGenerationAnnotation] ||
+		got.DesiredGeneration != vm.Generation+1 {
 		s.t.Errorf("status %+v", got)
 	}
 	s.asks(toStop(vmi.UID), toStart())
@@ -465,7 +486,8 @@ func restartRequired(s subject) {
 }
 
 func invalid(s subject) {
-	spec := "runStrategy: Always" + strings.Replace(template, "{name: root, disk: {bus: virtio}}", "{name: root, disk: {bus: virtio}}, {name: none, disk: {}}", 1)
+	spec := "runStrategy: Always" + strings.Replace(template, "{name: root, disk: {bus: virtio}}",
+		"{name: root, disk: {bus: virtio}}, {name: none, disk: {}}", 1)
 	if err := s.client.Create(ctx, s.object(spec)); err != nil {
 		s.t.Fatal(err)
 	}
@@ -528,7 +550,8 @@ func machineType(s subject) {
 	if second := s.vmi(vmi.UID); second.Spec.Domain.Machine == nil || second.Spec.Domain.Machine.Type != "pc-q35-7.2" {
 		s.t.Errorf("machine %+v", second.Spec.Domain.Machine)
 	}
-	if vm := s.vm(); vm.Spec.Template.Spec.Domain.Machine != nil || vm.Status.Condition(v1.ConditionRestartRequired) != nil {
+	if vm := s.vm(); vm.Spec.Template.Spec.Domain.Machine != nil ||
+		vm.Status.Condition(v1.ConditionRestartRequired) != nil {
 		s.t.Errorf("the template is changed: %+v", vm)
 	}
 }

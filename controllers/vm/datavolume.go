@@ -83,7 +83,8 @@ func (d *disks) note(vm *v1.VirtualMachine, template *v1.DataVolumeTemplate, sta
 	case state.Volume == nil && datavolume.Left(object):
 		d.waits.add("claim %s is deleted with its DataVolume, which is gone, and is made again", name)
 	case datavolume.Foreign(vm, object) != "":
-		d.taken.add("%s %s belongs to %s: name another one in the template, or remove the template to share this one", kind, name, datavolume.Foreign(vm, object))
+		d.taken.add("%s %s belongs to %s: name another one in the template, or remove the template to share this one",
+			kind, name, datavolume.Foreign(vm, object))
 	case state.Volume == nil && state.Collected():
 	case state.Volume == nil:
 		d.waits.add("DataVolume %s is to be made", name)
@@ -148,7 +149,8 @@ func (r *Reconciler) provide(ctx context.Context, vm *v1.VirtualMachine, moved e
 
 // fill makes the DataVolumes that are missing, and puts the start off until all are filled. They are filled
 // side by side, whether or not the VM is stopped meanwhile.
-func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p *plan) (*failure, error) {
+func (r *Reconciler) fill(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance,
+	p *plan) (*failure, error) {
 	moved, err := r.findElsewhere(ctx, vm, p.action == start || vmi != nil)
 	if err != nil {
 		return nil, err
@@ -246,7 +248,8 @@ func (r *Reconciler) storageClass(ctx context.Context, vm *v1.VirtualMachine) (s
 
 // makeDataVolume makes the DataVolume of a template. It asks first whether the VM's account may clone the
 // source. After that it asks classOf for the storage class.
-func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, m missing, classOf func() (string, error)) error {
+func (r *Reconciler) makeDataVolume(ctx context.Context, vm *v1.VirtualMachine, m missing,
+	classOf func() (string, error)) error {
 	name := m.template.ObjectMeta.Name
 	source, err := r.cloner().Source(ctx, vm, m.template)
 	if errors.Is(err, datavolume.ErrUnauthorized) || errors.Is(err, datavolume.ErrUnresolved) {

@@ -37,10 +37,12 @@ import (
 func TestWhichDataVolumesAreToBeMade(t *testing.T) {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "own"}}
 	for _, name := range []string{"a", "b"} {
-		vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, v1.DataVolumeTemplate{ObjectMeta: v1.DataVolumeTemplateMeta{Name: name}})
+		vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates,
+			v1.DataVolumeTemplate{ObjectMeta: v1.DataVolumeTemplateMeta{Name: name}})
 	}
 	state := func(phase string, edits ...func(*metav1.ObjectMeta)) datavolume.State {
-		meta := &metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}}
+		meta := &metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}}
 		for _, edit := range edits {
 			edit(meta)
 		}
@@ -56,7 +58,8 @@ func TestWhichDataVolumesAreToBeMade(t *testing.T) {
 	}
 	controlled := func(version, kind, name, uid string) func(*metav1.ObjectMeta) {
 		return func(m *metav1.ObjectMeta) {
-			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, UID: types.UID(uid), Controller: ptr.To(true)}}
+			m.OwnerReferences = []metav1.OwnerReference{
+				{APIVersion: version, Kind: kind, Name: name, UID: types.UID(uid), Controller: ptr.To(true)}}
 		}
 	}
 	nobodys := func(m *metav1.ObjectMeta) { m.OwnerReferences = nil }
@@ -74,38 +77,45 @@ func TestWhichDataVolumesAreToBeMade(t *testing.T) {
 		a                             datavolume.State
 		missing, taken, failed, waits string
 	}{
-		"none":                        {missing: "a", waits: made},
-		"filled":                      {a: state("Succeeded")},
-		"to be filled by its pod":     {a: state("PendingPopulation")},
-		"to be bound":                 {a: state("WaitForFirstConsumer")},
-		"being filled":                {a: state("ImportInProgress"), waits: "DataVolume a is ImportInProgress"},
-		"failed":                      {a: state("Failed"), failed: "DataVolume a failed", waits: "DataVolume a failed"},
-		"nobody's":                    {a: state("Succeeded", nobodys)},
-		"another's":                   {a: state("Succeeded", others), taken: "DataVolume a belongs to VirtualMachine other"},
-		"another's, that failed":      {a: state("Failed", others), taken: "DataVolume a belongs to VirtualMachine other"},
-		"another kind's":              {a: state("Succeeded", disguised), taken: "DataVolume a belongs to Pod vm"},
-		"an earlier VM's":             {a: state("Succeeded", earlier), waits: "DataVolume a belongs to an earlier VirtualMachine of this name, and is deleted with that"},
-		"being deleted":               {a: state("Succeeded", deleted), waits: "DataVolume a is being deleted, and is made again"},
-		"a claim":                     {a: claim(), missing: "a, claimed", waits: made},
-		"a claim of the VM":           {a: claim(own), missing: "a, claimed", waits: made},
-		"a claim, collected":          {a: claim(collected)},
-		"the VM's claim, collected":   {a: claim(collected, own)},
-		"another's claim, collected":  {a: claim(collected, others), taken: "claim a belongs to VirtualMachine other"},
-		"another's claim":             {a: claim(others), taken: "claim a belongs to VirtualMachine other"},
-		"an earlier VM's claim":       {a: claim(collected, earlier), waits: "claim a belongs to an earlier VirtualMachine of this name, and is deleted with that"},
-		"a claim being deleted":       {a: claim(collected, deleted), waits: "claim a is being deleted, and is made again"},
-		"a claim of a DataVolume":     {a: claim(left), waits: "claim a is deleted with its DataVolume, which is gone, and is made again"},
-		"a claim of another's volume": {a: claim(controlled("cdi.kubevirt.io/v1beta1", "DataVolume", "b", "b")), taken: "claim a belongs to DataVolume b"},
+		"none":                    {missing: "a", waits: made},
+		"filled":                  {a: state("Succeeded")},
+		"to be filled by its pod": {a: state("PendingPopulation")},
+		"to be bound":             {a: state("WaitForFirstConsumer")},
+		"being filled":            {a: state("ImportInProgress"), waits: "DataVolume a is ImportInProgress"},
+		"failed":                  {a: state("Failed"), failed: "DataVolume a failed", waits: "DataVolume a failed"},
+		"nobody's":                {a: state("Succeeded", nobodys)},
+		"another's":               {a: state("Succeeded", others), taken: "DataVolume a belongs to VirtualMachine other"},
+		"another's, that failed":  {a: state("Failed", others), taken: "DataVolume a belongs to VirtualMachine other"},
+		"another kind's":          {a: state("Succeeded", disguised), taken: "DataVolume a belongs to Pod vm"},
+		"an earlier VM's": {a: state("Succeeded", earlier),
+			waits: "DataVolume a belongs to an earlier VirtualMachine of this name, and is deleted with that"},
+		"being deleted": {a: state("Succeeded", deleted),
+			waits: "DataVolume a is being deleted, and is made again"},
+		"a claim":                    {a: claim(), missing: "a, claimed", waits: made},
+		"a claim of the VM":          {a: claim(own), missing: "a, claimed", waits: made},
+		"a claim, collected":         {a: claim(collected)},
+		"the VM's claim, collected":  {a: claim(collected, own)},
+		"another's claim, collected": {a: claim(collected, others), taken: "claim a belongs to VirtualMachine other"},
+		"another's claim":            {a: claim(others), taken: "claim a belongs to VirtualMachine other"},
+		"an earlier VM's claim": {a: claim(collected, earlier),
+			waits: "claim a belongs to an earlier VirtualMachine of this name, and is deleted with that"},
+		"a claim being deleted": {a: claim(collected, deleted), waits: "claim a is being deleted, and is made again"},
+		"a claim of a DataVolume": {a: claim(left),
+			waits: "claim a is deleted with its DataVolume, which is gone, and is made again"},
+		"a claim of another's volume": {a: claim(controlled("cdi.kubevirt.io/v1beta1", "DataVolume", "b", "b")),
+			taken: "claim a belongs to DataVolume b"},
 	} {
 		// The other template's disk is filled, and says nothing.
 		d, missing := noted(vm, c.a, state("Succeeded"))
 		taken := d.taken.String()
-		if missing != c.missing || d.failed.String() != c.failed || d.waits.String() != c.waits || !strings.HasPrefix(taken, c.taken) || (taken == "") != (c.taken == "") {
+		if missing != c.missing || d.failed.String() != c.failed || d.waits.String() != c.waits ||
+			!strings.HasPrefix(taken, c.taken) || (taken == "") != (c.taken == "") {
 			t.Errorf("%s: %+v, missing %s, want %+v", name, d, missing, c)
 		}
 	}
 	both, _ := noted(vm, state("ImportInProgress"), state("Failed"))
-	if both.failed.String() != "DataVolume a failed" || both.waits.String() != "DataVolume a is ImportInProgress; DataVolume a failed" {
+	if both.failed.String() != "DataVolume a failed" ||
+		both.waits.String() != "DataVolume a is ImportInProgress; DataVolume a failed" {
 		t.Errorf("side by side: %+v", both)
 	}
 }
@@ -139,8 +149,8 @@ func withManyDisks(source string) *v1.VirtualMachine {
 	return vm
 }
 
-// TestRefusedDiskCostsFewRequests: a VM with many disks, of which the first cannot be made or is taken, costs no request for
-// the others.
+// TestRefusedDiskCostsFewRequests: a VM with many disks, of which the first cannot be made or is taken, costs
+// no request for the others.
 func TestRefusedDiskCostsFewRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		source string
@@ -148,15 +158,20 @@ func TestRefusedDiskCostsFewRequests(t *testing.T) {
 	}{
 		"refused":            {source: `{"storage":{},"source":{"blank":{}}}`},
 		"without DataSource": {source: `{"storage":{},"sourceRef":{"kind":"DataSource","name":"none"}}`},
-		"taken": {source: `{"storage":{},"source":{"blank":{}}}`, there: []client.Object{&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "other", UID: "other", Controller: ptr.To(true)}}}}}},
+		"taken": {source: `{"storage":{},"source":{"blank":{}}}`,
+			there: []client.Object{&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk",
+				OwnerReferences: []metav1.OwnerReference{
+					{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "other", UID: "other", Controller: ptr.To(true)}}}}}},
 	} {
 		vm, asked := withManyDisks(c.source), 0
-		f := newFaulty(t, interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		f := newFaulty(t, interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object,
+			_ ...client.CreateOption) error {
 			asked++
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "datavolumes"}, o.GetName(), errors.New("exceeded quota"))
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "datavolumes"}, o.GetName(),
+				errors.New("exceeded quota"))
 		}}, append(c.there, vm)...)
-		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch,
+			key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			asked++
 			return w.Get(ctx, key, o, opts...)
 		}})
@@ -171,7 +186,8 @@ func TestRefusedDiskCostsFewRequests(t *testing.T) {
 
 // TestMessageOfManyDisksIsBounded: the text about many disks is bounded.
 func TestMessageOfManyDisksIsBounded(t *testing.T) {
-	if got := texts(slices.Repeat([]string{strings.Repeat("ä", 1000)}, 32)).String(); len(got) > 4<<10+len("…") || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+	if got := texts(slices.Repeat([]string{strings.Repeat("ä", 1000)}, 32)).String(); len(got) > 4<<10+len("…") ||
+		!utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes: %.40s", len(got), got)
 	}
 }
@@ -180,7 +196,9 @@ func TestMessageOfManyDisksIsBounded(t *testing.T) {
 // volume.
 func withDisk() *v1.VirtualMachine {
 	vm := valid(v1.RunStrategyAlways)
-	vm.Spec.DataVolumeTemplates = []v1.DataVolumeTemplate{{ObjectMeta: v1.DataVolumeTemplateMeta{Name: "disk", Labels: map[string]string{"instancetype.kubevirt.io/default-instancetype": "later"}}}}
+	vm.Spec.DataVolumeTemplates = []v1.DataVolumeTemplate{
+		{ObjectMeta: v1.DataVolumeTemplateMeta{Name: "disk",
+			Labels: map[string]string{"instancetype.kubevirt.io/default-instancetype": "later"}}}}
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"sourceRef":{"kind":"DataSource","name":"none"}}`)
 	spec := &vm.Spec.Template.Spec
 	spec.Volumes = []v1.Volume{{Name: "root", DataVolume: &v1.DataVolumeSource{Name: "disk"}}}
@@ -198,7 +216,8 @@ func TestRefusedDataVolumeIsSaidOnce(t *testing.T) {
 		}
 	}
 	c := f.vm().Status.Condition(v1.ConditionFailure)
-	if c == nil || c.Reason != v1.ReasonFailedDataVolumeCreate || !strings.Contains(c.Message, "DataSource ns/none does not exist") {
+	if c == nil || c.Reason != v1.ReasonFailedDataVolumeCreate ||
+		!strings.Contains(c.Message, "DataSource ns/none does not exist") {
 		t.Errorf("condition %+v", c)
 	}
 	if n := len(f.Events.(*events.FakeRecorder).Events); n != 1 || f.vmi() != nil {
@@ -210,13 +229,15 @@ func TestRefusedDataVolumeIsSaidOnce(t *testing.T) {
 func TestCDIsKindsMayGoAgain(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
-	f := newFaulty(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	f := newFaulty(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
 		return apierrors.NewNotFound(schema.GroupResource{}, "")
 	}}, vm)
 	if after, err := f.step(); err != nil || after < 5*time.Second {
 		t.Errorf("looked at again after %s (%v)", after, err)
 	}
-	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || !strings.Contains(c.Message, "CDI is not installed") {
+	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil ||
+		!strings.Contains(c.Message, "CDI is not installed") {
 		t.Errorf("condition %+v", c)
 	}
 }
@@ -225,7 +246,8 @@ func TestCDIsKindsMayGoAgain(t *testing.T) {
 // filled again.
 func TestCollectedDataVolumeIsNotFilledAgain(t *testing.T) {
 	for collected, want := range map[string]string{"true": "disk", "false": "made"} {
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": collected}}}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk",
+			Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": collected}}}
 		vm := withDisk()
 		vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
 		f := newFaulty(t, interceptor.Funcs{}, vm, claim)
@@ -242,9 +264,11 @@ func TestCollectedDataVolumeIsNotFilledAgain(t *testing.T) {
 // TestCollectedWithoutCDI: a VM whose disks are all filled needs no CDI.
 func TestCollectedWithoutCDI(t *testing.T) {
 	for collected, want := range map[string]bool{"true": true, "false": false} {
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": collected}}}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk",
+			Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": collected}}}
 		f := newFaulty(t, interceptor.Funcs{}, withDisk(), claim)
-		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch,
+			key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if kind := o.GetObjectKind().GroupVersionKind(); kind.Group == "cdi.kubevirt.io" {
 				return &meta.NoKindMatchError{GroupKind: kind.GroupKind()}
 			}
@@ -254,7 +278,8 @@ func TestCollectedWithoutCDI(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := f.vm().Status.Condition(v1.ConditionFailure)
-		if (f.vmi() != nil) != want || (c == nil) != want || c != nil && !strings.Contains(c.Message, "CDI is not installed") {
+		if (f.vmi() != nil) != want || (c == nil) != want ||
+			c != nil && !strings.Contains(c.Message, "CDI is not installed") {
 			t.Errorf("%s: VMI %v, condition %+v", collected, f.vmi(), c)
 		}
 	}
@@ -266,7 +291,8 @@ func TestContendedQuotaIsTriedAgain(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
 	for _, vm := range []*v1.VirtualMachine{vm, valid(v1.RunStrategyAlways)} {
-		f := newFaulty(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		f := newFaulty(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object,
+			...client.CreateOption) error {
 			return apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("in use"))
 		}}, vm)
 		for range 2 {
@@ -280,20 +306,23 @@ func TestContendedQuotaIsTriedAgain(t *testing.T) {
 // TestWaitingVMIKeepsItsDataVolume: a VMI that waits for a disk needs the disk's DataVolume still, and a VMI whose
 // launcher pod is made does not.
 func TestWaitingVMIKeepsItsDataVolume(t *testing.T) {
-	for phase, want := range map[v1.VirtualMachineInstancePhase]bool{v1.Pending: true, v1.Scheduling: true, v1.Running: false} {
+	for phase, want := range map[v1.VirtualMachineInstancePhase]bool{v1.Pending: true, v1.Scheduling: true,
+		v1.Running: false} {
 		vm := withDisk()
 		vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
 		vmi := run(phase)
 		vmi.Namespace, vmi.Name, vmi.UID, vmi.CreationTimestamp = "ns", "vm", "vmi", metav1.NewTime(now)
 		vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}
-		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}
+		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{
+			isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}
 		f := newFaulty(t, interceptor.Funcs{}, vm, vmi)
 		after, err := f.step()
 		if err != nil {
 			t.Fatal(err)
 		}
 		volume, err := datavolume.Get(t.Context(), f.store, client.ObjectKey{Namespace: "ns", Name: "disk"})
-		if err != nil || (volume != nil) != want || (after == 5*time.Second) != want || f.vmi() == nil || f.vmi().DeletionTimestamp != nil {
+		if err != nil || (volume != nil) != want || (after == 5*time.Second) != want || f.vmi() == nil ||
+			f.vmi().DeletionTimestamp != nil {
 			t.Errorf("%s: DataVolume %v (%v), looked at again after %s, VMI %v", phase, volume, err, after, f.vmi())
 		}
 	}
@@ -307,10 +336,12 @@ func TestSilentAPIServerChangesNoStatus(t *testing.T) {
 	f.step()
 	f.step()
 	before := f.vm().Status
-	if c := before.Condition(v1.ConditionProvisioning); c == nil || before.PrintableStatus != v1.VirtualMachineStatusProvisioning {
+	if c := before.Condition(v1.ConditionProvisioning); c == nil ||
+		before.PrintableStatus != v1.VirtualMachineStatusProvisioning {
 		t.Fatalf("status %+v", before)
 	}
-	f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+	f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(context.Context, client.WithWatch,
+		client.ObjectKey, client.Object, ...client.GetOption) error {
 		return errors.New("the API server is away")
 	}})
 	if _, err := f.step(); err == nil {
@@ -327,7 +358,8 @@ func TestFailureOfCDIBeforeThereIsAClaim(t *testing.T) {
 	vmi := run(v1.Pending)
 	vmi.Namespace, vmi.Name, vmi.UID, vmi.CreationTimestamp = "ns", "vm", "vmi", metav1.NewTime(now.Add(-time.Hour))
 	vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}
-	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}
+	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{
+		isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}
 	volume := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{
 		map[string]any{"type": "Bound", "status": "False", "reason": "ErrExceededQuota", "message": "no more"}}}}}
 	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
@@ -337,7 +369,8 @@ func TestFailureOfCDIBeforeThereIsAClaim(t *testing.T) {
 	if after, err := f.step(); err != nil || after != time.Minute {
 		t.Errorf("looked at again after %s (%v)", after, err)
 	}
-	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || !strings.Contains(c.Message, "ErrExceededQuota, no more") {
+	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil ||
+		!strings.Contains(c.Message, "ErrExceededQuota, no more") {
 		t.Errorf("condition %+v", c)
 	}
 	// A filled disk may be deleted while the VMI waits for something else.
@@ -361,7 +394,8 @@ func TestPreferredStorageClass(t *testing.T) {
 	preference.Spec.Volumes = &v1beta1.VolumePreferences{PreferredStorageClassName: "nvme"}
 	f := newFaulty(t, interceptor.Funcs{}, vm)
 	f.step()
-	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || c.Reason != v1.ReasonFailedFindPreference || !strings.Contains(c.Message, "fast") {
+	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || c.Reason != v1.ReasonFailedFindPreference ||
+		!strings.Contains(c.Message, "fast") {
 		t.Errorf("condition %+v", c)
 	}
 	if err := f.store.Create(t.Context(), preference); err != nil {
@@ -385,12 +419,14 @@ func TestInferredFromWhatIsThere(t *testing.T) {
 	vm := withDisk()
 	vm.Spec.Instancetype = &v1.InstancetypeMatcher{InferFromVolume: "root"}
 	vm.Spec.Template.Spec.Domain.Memory = nil
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": "true"}}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk",
+		Annotations: map[string]string{"cdi.kubevirt.io/garbageCollected": "true"}}}
 	f := newFaulty(t, interceptor.Funcs{}, vm, claim)
 	if _, err := f.step(); err != nil {
 		t.Fatal(err)
 	}
-	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || strings.Contains(c.Message, "later") || !strings.Contains(c.Message, "infer instancetype") {
+	if c := f.vm().Status.Condition(v1.ConditionFailure); c == nil || strings.Contains(c.Message, "later") ||
+		!strings.Contains(c.Message, "infer instancetype") {
 		t.Errorf("condition %+v", c)
 	}
 }
@@ -398,7 +434,8 @@ func TestInferredFromWhatIsThere(t *testing.T) {
 // TestLongWaitsAreAskedAboutSeldom: DataVolumes are asked about seldom once they take long.
 func TestLongWaitsAreAskedAboutSeldom(t *testing.T) {
 	now := time.Now()
-	for waited, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 40 * time.Second: 5 * time.Second, 5 * time.Minute: 30 * time.Second, 100 * time.Hour: time.Minute} {
+	for waited, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 40 * time.Second: 5 * time.Second,
+		5 * time.Minute: 30 * time.Second, 100 * time.Hour: time.Minute} {
 		for after, least := range map[time.Duration]time.Duration{0: want, time.Second: time.Second, time.Hour: want} {
 			p := &plan{action: start, after: after}
 			if p.postpone(ptr.To(metav1.NewTime(now.Add(-waited))), now); p.action != wait || p.after != least {
@@ -434,7 +471,8 @@ func (s subject) becomes(name, phase, progress string) {
 	s.t.Helper()
 	volume := s.volume(name)
 	patch := fmt.Sprintf(`{"status":{"phase":%q,"progress":%q}}`, phase, progress)
-	if err := s.client.Status().Patch(ctx, volume, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+	if err := s.client.Status().Patch(ctx, volume,
+		client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 		s.t.Fatal(err)
 	}
 	s.look()
@@ -502,7 +540,8 @@ func filled(s subject) {
 	})
 	s.becomes("disk", "Succeeded", "100.0%")
 	s.vmi("")
-	if vm := s.is(v1.VirtualMachineStatusStarting); vm.Status.Condition(v1.ConditionProvisioning) != nil || vm.Status.Condition(v1.ConditionFailure) != nil {
+	if vm := s.is(v1.VirtualMachineStatusStarting); vm.Status.Condition(v1.ConditionProvisioning) != nil ||
+		vm.Status.Condition(v1.ConditionFailure) != nil {
 		s.t.Errorf("conditions %+v", vm.Status.Conditions)
 	}
 }
@@ -557,7 +596,8 @@ func takenDisk(s subject) {
 	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)
 	volume.SetNamespace(s.namespace)
 	volume.SetName("disk")
-	volume.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "other", UID: "other", Controller: ptr.To(true)}})
+	volume.SetOwnerReferences([]metav1.OwnerReference{
+		{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "other", UID: "other", Controller: ptr.To(true)}})
 	if err := s.client.Create(ctx, volume); err != nil {
 		s.t.Fatal(err)
 	}
@@ -566,7 +606,8 @@ func takenDisk(s subject) {
 	s.says(v1.ConditionFailure, "DataVolume disk belongs to VirtualMachine other")
 	s.becomes("disk", "Succeeded", "")
 	s.none()
-	if err := s.client.Patch(ctx, volume, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
+	if err := s.client.Patch(ctx, volume,
+		client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
 		s.t.Fatal(err)
 	}
 	s.look()
@@ -581,8 +622,10 @@ func takenDisk(s subject) {
 func (s subject) grant(account, namespace string) {
 	s.t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "clone-" + s.namespace},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"cdi.kubevirt.io"}, Resources: []string{"datavolumes/source"}, Verbs: []string{"create"}}}}
-	binding := &rbacv1.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: role.Name},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"cdi.kubevirt.io"}, Resources: []string{"datavolumes/source"},
+			Verbs: []string{"create"}}}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: role.ObjectMeta,
+		RoleRef:  rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: role.Name},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: account}}}
 	if err := errors.Join(s.client.Create(ctx, role), s.client.Create(ctx, binding)); err != nil {
 		s.t.Fatal(err)
@@ -595,7 +638,9 @@ func cloned(s subject) {
 	images := s.subject(s.t).namespace
 	s.withDisks("runStrategy: Always", "source: {pvc: {namespace: "+images+", name: golden}}")
 	s.awaitCondition(v1.ConditionFailure, v1.ReasonUnauthorizedDataVolumeCreate)
-	s.says(v1.ConditionFailure, "service account default of namespace "+s.namespace+" may not clone from namespace "+images, "create datavolumes/source.cdi.kubevirt.io")
+	s.says(v1.ConditionFailure,
+		"service account default of namespace "+s.namespace+" may not clone from namespace "+images,
+		"create datavolumes/source.cdi.kubevirt.io")
 	s.awaitEvents(v1.ReasonUnauthorizedDataVolumeCreate)
 	s.none()
 	vm := s.vm()
@@ -645,7 +690,8 @@ func fromDataSource(s subject) {
 	s.is(v1.VirtualMachineStatusProvisioning)
 	volume := s.volume("disk")
 	spec, _, _ := unstructured.NestedMap(volume.Object, "spec")
-	if name, _, _ := unstructured.NestedString(spec, "source", "snapshot", "name"); name != "v13" || spec["sourceRef"] != nil {
+	if name, _, _ := unstructured.NestedString(spec, "source", "snapshot", "name"); name != "v13" ||
+		spec["sourceRef"] != nil {
 		s.t.Errorf("spec %v", spec)
 	}
 	if l := volume.GetLabels(); l["instancetype.kubevirt.io/default-instancetype"] != "small" || l["other"] != "" {

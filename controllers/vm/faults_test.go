@@ -34,7 +34,8 @@ type faulty struct {
 
 func newFaulty(t *testing.T, faults interceptor.Funcs, objects ...client.Object) *faulty {
 	t.Helper()
-	store := fake.NewClientBuilder().WithScheme(newScheme(t)).WithStatusSubresource(&v1.VirtualMachine{}, &v1.VirtualMachineInstance{}).
+	store := fake.NewClientBuilder().WithScheme(newScheme(t)).
+		WithStatusSubresource(&v1.VirtualMachine{}, &v1.VirtualMachineInstance{}).
 		WithObjects(objects...).Build()
 	c := interceptor.NewClient(store, faults)
 	return &faulty{t: t, store: store, Reconciler: &Reconciler{Client: c, Live: store, Events: events.NewFakeRecorder(100),
@@ -154,7 +155,8 @@ func TestNothingIsStartedFromAStaleVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Client = interceptor.NewClient(f.store, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if vm, ok := o.(*v1.VirtualMachine); ok {
 				stale.DeepCopyInto(vm)
 				return nil
@@ -176,7 +178,8 @@ func TestReplacedVMIIsNotDeleted(t *testing.T) {
 	present := vm.Instance(&v1.KubeVirtConfiguration{}, false)
 	present.UID = "new"
 	f := newFaulty(t, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
 				old.DeepCopyInto(vmi)
 				return nil
@@ -203,7 +206,8 @@ func TestStaleCacheOfAnOrphanedVMI(t *testing.T) {
 	orphan.OwnerReferences = nil
 	behind := true
 	f := newFaulty(t, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok && behind {
 				cached.DeepCopyInto(vmi)
 				return nil
@@ -254,7 +258,8 @@ func TestCrashesMakeNoSecondGuest(t *testing.T) {
 			}
 			return w.Delete(ctx, o, opts...)
 		},
-		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			if err := may(); err != nil {
 				return err
 			}
@@ -286,7 +291,8 @@ func TestCrashesMakeNoSecondGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps(1)
-	if now := f.vm().Status; f.vmi().DeletionTimestamp != nil || now.StartFailure == nil || len(now.StateChangeRequests) != 1 {
+	if now := f.vm().Status; f.vmi().DeletionTimestamp != nil || now.StartFailure == nil ||
+		len(now.StateChangeRequests) != 1 {
 		t.Fatalf("it is deleted before it is written that it failed: %+v", now)
 	}
 	steps(3)
@@ -309,7 +315,8 @@ func TestCrashesMakeNoSecondGuest(t *testing.T) {
 func TestWhatCannotBeReadDecidesNothing(t *testing.T) {
 	down := apierrors.NewServiceUnavailable("down")
 	f := newFaulty(t, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if _, ok := o.(*v1.VirtualMachineInstance); ok {
 				return down
 			}
@@ -323,7 +330,8 @@ func TestWhatCannotBeReadDecidesNothing(t *testing.T) {
 
 // behind returns the faults of a cache that does not know any VMI yet.
 func behind() interceptor.Funcs {
-	return interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+		opts ...client.GetOption) error {
 		if _, ok := o.(*v1.VirtualMachineInstance); ok {
 			return apierrors.NewNotFound(vmis, key.Name)
 		}
@@ -377,7 +385,8 @@ func TestRefusalInAnotherOrderIsSaidOnce(t *testing.T) {
 				rand.Shuffle(len(errs), func(i, j int) { errs[i], errs[j] = errs[j], errs[i] })
 				return apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), o.GetName(), errs)
 			},
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				writes++
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
@@ -392,7 +401,8 @@ func TestRefusalInAnotherOrderIsSaidOnce(t *testing.T) {
 			}
 		}
 		if n := len(f.Events.(*events.FakeRecorder).Events); writes != want || n != 1 {
-			t.Errorf("%s: %d writes, want %d; %d events: %+v", what, writes, want, n, f.vm().Status.Condition(v1.ConditionFailure))
+			t.Errorf("%s: %d writes, want %d; %d events: %+v", what, writes, want, n,
+				f.vm().Status.Condition(v1.ConditionFailure))
 		}
 	}
 }

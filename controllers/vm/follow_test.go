@@ -31,7 +31,8 @@ func followed(s subject) {
 			}
 			a := maps.Clone(vmi.Annotations)
 			maps.DeleteFunc(a, func(key, _ string) bool {
-				return key == v1.VMGenerationAnnotation || key == v1.TemplateHashAnnotation || key == v1.PlacementHashAnnotation || key == v1.MetadataHashAnnotation || key == follow.Annotation
+				return key == v1.VMGenerationAnnotation || key == v1.TemplateHashAnnotation || key == v1.PlacementHashAnnotation ||
+					key == v1.MetadataHashAnnotation || key == follow.Annotation
 			})
 			if !maps.Equal(vmi.Labels, labels) || !maps.Equal(a, annotations) {
 				return fmt.Errorf("labels %v, annotations %v, want %v and %v", vmi.Labels, a, labels, annotations)
@@ -45,7 +46,8 @@ func followed(s subject) {
 		meta.Labels = m{"kubevirt.io/vm": "vm", "example.com/tier": "1", "app": "later", "kubevirt.io/created-by": "x"}
 		meta.Annotations = m{"note": "later", evict: ""}
 	})
-	has(m{"kubevirt.io/vm": "vm", "example.com/tier": "1", "example.com/mine": "kept"}, m{"note": "this", "example.com/mine": "kept", evict: ""})
+	has(m{"kubevirt.io/vm": "vm", "example.com/tier": "1", "example.com/mine": "kept"},
+		m{"note": "this", "example.com/mine": "kept", evict: ""})
 	if c := s.vm().Status.Condition(v1.ConditionRestartRequired); c != nil {
 		s.t.Errorf("condition %+v", c)
 	}
@@ -66,14 +68,16 @@ func followed(s subject) {
 
 	// A VMI that has the keys from its start is not written again.
 	s.change(vm, func() { vm.Spec.Template.ObjectMeta.Labels = m{"example.com/tier": "2"} })
-	has(m{"kubevirt.io/vm": "vm", "example.com/mine": "kept", "example.com/tier": "2"}, m{"note": "this", "example.com/mine": "kept"})
+	has(m{"kubevirt.io/vm": "vm", "example.com/mine": "kept", "example.com/tier": "2"},
+		m{"note": "this", "example.com/mine": "kept"})
 	s.goes(vmi, v1.Failed)
 	s.stopped(vmi)
 	vmi = s.vmi(vmi.UID)
 	has(m{"example.com/tier": "2"}, m{})
 	first := vmi.ResourceVersion
 	time.Sleep(500 * time.Millisecond)
-	if err := s.client.Get(ctx, s.key(), vmi); err != nil || vmi.ResourceVersion != first || vmi.Annotations[follow.Annotation] != "label:example.com/tier" {
+	if err := s.client.Get(ctx, s.key(), vmi); err != nil || vmi.ResourceVersion != first ||
+		vmi.Annotations[follow.Annotation] != "label:example.com/tier" {
 		s.t.Errorf("a new VMI was written, or has no note: %v (%v)", vmi.Annotations, err)
 	}
 }

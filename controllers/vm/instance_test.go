@@ -8,7 +8,8 @@ import (
 
 func TestWhichVMIIsTheVMsOwn(t *testing.T) {
 	vm := machine(v1.RunStrategyAlways)
-	if vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false); !controls(vm, vmi) || !vm.IsOfTemplate(vmi) || !vm.IsPlaced(vmi) {
+	if vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false); !controls(vm, vmi) || !vm.IsOfTemplate(vmi) ||
+		!vm.IsPlaced(vmi) {
 		t.Errorf("it is not the VM's own, or not of its template: %+v", vmi.ObjectMeta)
 	}
 	if vmi := run(); !vm.IsOfTemplate(vmi) || !vm.IsPlaced(vmi) {
@@ -39,7 +40,8 @@ func TestWhichVMIIsTheVMsOwn(t *testing.T) {
 // TestOnlyAnExistingMachineTypeIsKept: the VM keeps the machine type that a node says its guest has only if
 // that type exists.
 func TestOnlyAnExistingMachineTypeIsKept(t *testing.T) {
-	for machineType, want := range map[string]string{"pc-q35-7.2": "pc-q35-7.2", "pc-q35-0.0": "", "pc-q35-99.9": "", "q35": "", "": "", "pc-q35-7.2\n": ""} {
+	for machineType, want := range map[string]string{"pc-q35-7.2": "pc-q35-7.2", "pc-q35-0.0": "", "pc-q35-99.9": "",
+		"q35": "", "": "", "pc-q35-7.2\n": ""} {
 		vm, vmi := machine(v1.RunStrategyAlways), run(v1.Running)
 		vmi.Status.Machine = &v1.Machine{Type: machineType}
 		if got := pinned(vm, vmi); got != want {

@@ -25,7 +25,8 @@ import (
 // remembered reports whether the status already has the choice.
 func remembered(c *choice.Choice, status *v1.VirtualMachineStatus) bool {
 	instancetype, preference := c.Refs()
-	return equality.Semantic.DeepEqual(instancetype, status.InstancetypeRef) && equality.Semantic.DeepEqual(preference, status.PreferenceRef)
+	return equality.Semantic.DeepEqual(instancetype, status.InstancetypeRef) &&
+		equality.Semantic.DeepEqual(preference, status.PreferenceRef)
 }
 
 // wantsChoice reports whether a VM that does not start now gets what it names into its status. As in KubeVirt,
@@ -38,9 +39,10 @@ func wantsChoice(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	case !choice.Infers(vm):
 		return true
 	}
-	// A volume may name nothing, and then nothing is remembered. So it is looked at for a VM without a guest only, and once
-	// virt-controller has made the disk.
-	return vmi == nil && (len(vm.Spec.DataVolumeTemplates) == 0 || vm.Annotations[v1.ImmediateDataVolumeCreationAnnotation] != "false")
+	// A volume may name nothing, and then nothing is remembered. So it is looked at for a VM without a guest only,
+	// and once virt-controller has made the disk.
+	return vmi == nil && (len(vm.Spec.DataVolumeTemplates) == 0 ||
+		vm.Annotations[v1.ImmediateDataVolumeCreationAnnotation] != "false")
 }
 
 // findReason returns KubeVirt's reason for an instancetype or a preference that is not found. For another
@@ -98,7 +100,8 @@ func withoutTemplates(vm *v1.VirtualMachine) *v1.VirtualMachine {
 
 // recordRevision copies an object into a ControllerRevision of the VM, and returns the revision's name. The
 // same VM and generation of the object always have the same name.
-func (r *Reconciler) recordRevision(ctx context.Context, vm *v1.VirtualMachine, object client.Object, objectKind string) (string, error) {
+func (r *Reconciler) recordRevision(ctx context.Context, vm *v1.VirtualMachine, object client.Object,
+	objectKind string) (string, error) {
 	object.SetManagedFields(nil)
 	object.SetAnnotations(nil)
 	object.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind(objectKind))

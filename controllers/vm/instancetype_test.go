@@ -24,8 +24,9 @@ import (
 
 func (s subject) instancetype(name string, cpus uint32) *v1beta1.VirtualMachineInstancetype {
 	s.t.Helper()
-	it := &v1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace}, Spec: v1beta1.VirtualMachineInstancetypeSpec{
-		CPU: v1beta1.CPUInstancetype{Guest: cpus}, Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse("64Mi")}}}
+	it := &v1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace},
+		Spec: v1beta1.VirtualMachineInstancetypeSpec{
+			CPU: v1beta1.CPUInstancetype{Guest: cpus}, Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse("64Mi")}}}
 	if err := s.client.Create(ctx, it); err != nil {
 		s.t.Fatal(err)
 	}
@@ -64,17 +65,21 @@ func sized(s subject) {
 	}
 	vmi := s.vmi("")
 	cores(vmi, 2)
-	if a := vmi.Annotations; a["kubevirt.io/instancetype-name"] != "small" || a["kubevirt.io/cluster-preference-name"] != "cores" {
+	if a := vmi.Annotations; a["kubevirt.io/instancetype-name"] != "small" ||
+		a["kubevirt.io/cluster-preference-name"] != "cores" {
 		s.t.Errorf("annotations %v", a)
 	}
 	s.goes(vmi, v1.Running)
 	vm := s.is(v1.VirtualMachineStatusRunning)
 	ref := vm.Status.InstancetypeRef
-	if ref == nil || ref.Name != "small" || ref.Kind != "VirtualMachineInstancetype" || ref.ControllerRevisionRef == nil || vm.Status.PreferenceRef == nil {
+	if ref == nil || ref.Name != "small" || ref.Kind != "VirtualMachineInstancetype" || ref.ControllerRevisionRef == nil ||
+		vm.Status.PreferenceRef == nil {
 		s.t.Fatalf("status %+v", vm.Status)
 	}
 	revision := &appsv1.ControllerRevision{}
-	if err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: ref.ControllerRevisionRef.Name}, revision); err != nil || !metav1.IsControlledBy(revision, vm) {
+	if err := s.client.Get(ctx,
+		client.ObjectKey{Namespace: s.namespace, Name: ref.ControllerRevisionRef.Name}, revision); err != nil ||
+		!metav1.IsControlledBy(revision, vm) {
 		s.t.Errorf("revision: %v, %+v", err, revision.OwnerReferences)
 	}
 
@@ -127,7 +132,8 @@ func foreignRevision(s subject) {
 		s.t.Fatal(err)
 	}
 	it, vm := s.instancetype("small", 2), s.vm()
-	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: revisionName(vm, it), Namespace: s.namespace,
+	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: revisionName(vm, it),
+		Namespace:       s.namespace,
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}}}
 	revision.Data.Raw = []byte(`{"apiVersion":"instancetype.kubevirt.io/v1beta1","kind":"VirtualMachineInstancetype","spec":{"cpu":{"guest":64}}}`)
 	if err := s.client.Create(ctx, revision); err != nil {
@@ -162,19 +168,24 @@ func TestRevisionWithTheSameSpecIsTaken(t *testing.T) {
 		kind, there, want string
 		same              bool
 	}{
-		"the same":                    {instancetype, wanted, wanted, true},
-		"another way of writing it":   {instancetype, `{"memory":{"guest":"1024Mi"},"cpu":{"model":"host-model","guest":2}}`, wanted, true},
-		"without a field":             {instancetype, `{"cpu":{"guest":2},"memory":{"guest":"1Gi"}}`, wanted, false},
-		"with an empty field":         {instancetype, `{"cpu":{"guest":2,"model":"host-model","maxSockets":0},"memory":{"guest":"1Gi"},"gpus":[]}`, wanted, true},
-		"with an unknown field":       {instancetype, `{"cpu":{"guest":2,"model":"host-model","unknown":1},"memory":{"guest":"1Gi"}}`, wanted, true},
-		"another size":                {instancetype, `{"cpu":{"guest":64},"memory":{"guest":"1Gi"}}`, wanted, false},
-		"with a field more":           {instancetype, wanted, `{"cpu":{"guest":2},"memory":{"guest":"1Gi"}}`, false},
-		"nothing":                     {instancetype, `{}`, wanted, false},
-		"no object":                   {instancetype, `7`, wanted, false},
-		"null":                        {instancetype, `null`, wanted, false},
-		"a preference":                {preference, `{"cpu":{"preferredCPUTopology":"cores"}}`, `{"cpu":{"preferredCPUTopology":"cores"}}`, true},
-		"an empty preference":         {preference, `{}`, `{}`, true},
-		"another preference":          {preference, `{"cpu":{"preferredCPUTopology":"cores"}}`, `{"cpu":{"preferredCPUTopology":"sockets"}}`, false},
+		"the same": {instancetype, wanted, wanted, true},
+		"another way of writing it": {instancetype, `{"memory":{"guest":"1024Mi"},"cpu":{"model":"host-model","guest":2}}`,
+			wanted, true},
+		"without a field": {instancetype, `{"cpu":{"guest":2},"memory":{"guest":"1Gi"}}`, wanted, false},
+		"with an empty field": {instancetype,
+			`{"cpu":{"guest":2,"model":"host-model","maxSockets":0},"memory":{"guest":"1Gi"},"gpus":[]}`, wanted, true},
+		"with an unknown field": {instancetype,
+			`{"cpu":{"guest":2,"model":"host-model","unknown":1},"memory":{"guest":"1Gi"}}`, wanted, true},
+		"another size":      {instancetype, `{"cpu":{"guest":64},"memory":{"guest":"1Gi"}}`, wanted, false},
+		"with a field more": {instancetype, wanted, `{"cpu":{"guest":2},"memory":{"guest":"1Gi"}}`, false},
+		"nothing":           {instancetype, `{}`, wanted, false},
+		"no object":         {instancetype, `7`, wanted, false},
+		"null":              {instancetype, `null`, wanted, false},
+		"a preference": {preference, `{"cpu":{"preferredCPUTopology":"cores"}}`,
+			`{"cpu":{"preferredCPUTopology":"cores"}}`, true},
+		"an empty preference": {preference, `{}`, `{}`, true},
+		"another preference": {preference, `{"cpu":{"preferredCPUTopology":"cores"}}`,
+			`{"cpu":{"preferredCPUTopology":"sockets"}}`, false},
 		"a preference, of an earlier": {preference, `{}`, `{"cpu":{"preferredCPUTopology":"sockets"}}`, false},
 	} {
 		there, want := &appsv1.ControllerRevision{}, &appsv1.ControllerRevision{}
@@ -197,7 +208,8 @@ func TestRevisionOfAnotherIsNotTaken(t *testing.T) {
 		revision := &appsv1.ControllerRevision{}
 		for _, uid := range uids {
 			vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: uid}}
-			revision.OwnerReferences = append(revision.OwnerReferences, *metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind))
+			revision.OwnerReferences = append(revision.OwnerReferences,
+				*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind))
 		}
 		return revision
 	}
@@ -225,10 +237,13 @@ func TestRevisionThatGoesMeanwhileIsMadeAnew(t *testing.T) {
 		vm := valid(strategy)
 		vm.Spec.Template.Spec.Domain.Memory = nil
 		vm.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "small", Kind: "VirtualMachineInstancetype"}
-		it := &v1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: "ns", UID: "uid-of-small"},
-			Spec: v1beta1.VirtualMachineInstancetypeSpec{CPU: v1beta1.CPUInstancetype{Guest: 2}, Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse("64Mi")}}}
+		it := &v1beta1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: "ns",
+			UID: "uid-of-small"},
+			Spec: v1beta1.VirtualMachineInstancetypeSpec{CPU: v1beta1.CPUInstancetype{Guest: 2},
+				Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse("64Mi")}}}
 		there := true
-		f := newFaulty(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		f := newFaulty(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object,
+			opts ...client.CreateOption) error {
 			if _, ok := o.(*appsv1.ControllerRevision); ok && there {
 				there = false
 				return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "controllerrevisions"}, o.GetName())
@@ -248,7 +263,8 @@ func TestRevisionThatGoesMeanwhileIsMadeAnew(t *testing.T) {
 // deleted before the first start has no effect.
 func keptWhileStopped(s subject) {
 	it := s.instancetype("small", 2)
-	if err := s.client.Create(ctx, s.object("runStrategy: Halted\n  instancetype: {name: small, kind: virtualmachineinstancetypes}"+unsized)); err != nil {
+	if err := s.client.Create(ctx,
+		s.object("runStrategy: Halted\n  instancetype: {name: small, kind: virtualmachineinstancetypes}"+unsized)); err != nil {
 		s.t.Fatal(err)
 	}
 	kept := func(name string) (ref *v1.InstancetypeStatusRef) {
@@ -256,7 +272,8 @@ func keptWhileStopped(s subject) {
 		until(s.t, func() error {
 			vm := s.vm()
 			ref = vm.Status.InstancetypeRef
-			if ref == nil || ref.Name != name || ref.Kind != "VirtualMachineInstancetype" || ref.ControllerRevisionRef == nil || vm.Status.PrintableStatus != v1.VirtualMachineStatusStopped {
+			if ref == nil || ref.Name != name || ref.Kind != "VirtualMachineInstancetype" || ref.ControllerRevisionRef == nil ||
+				vm.Status.PrintableStatus != v1.VirtualMachineStatusStopped {
 				return fmt.Errorf("status %+v", vm.Status)
 			}
 			return nil
@@ -296,7 +313,8 @@ func keptWhileStopped(s subject) {
 // started.
 func conflicting(s subject) {
 	s.instancetype("small", 1)
-	if err := s.client.Create(ctx, s.object("runStrategy: Always\n  instancetype: {name: small, kind: VirtualMachineInstancetype}"+template)); err != nil {
+	if err := s.client.Create(ctx,
+		s.object("runStrategy: Always\n  instancetype: {name: small, kind: VirtualMachineInstancetype}"+template)); err != nil {
 		s.t.Fatal(err)
 	}
 	if c := s.awaitCondition(v1.ConditionFailure, "InvalidSpec"); !strings.Contains(c.Message, "spec.template.spec.domain.memory.guest") {
@@ -320,7 +338,8 @@ func inferredWithoutCDI(s subject) {
 func (s subject) infers(source, missing string) {
 	s.t.Helper()
 	s.instancetype("small", 3)
-	onClaim := strings.Replace(unsized, "{name: root, containerDisk: {image: \"example.com/disk:1\"}}", "{name: root, "+source+"}", 1)
+	onClaim := strings.Replace(unsized, "{name: root, containerDisk: {image: \"example.com/disk:1\"}}",
+		"{name: root, "+source+"}", 1)
 	if err := s.client.Create(ctx, s.object("runStrategy: Always\n  instancetype: {inferFromVolume: root}\n"+
 		"  preference: {inferFromVolume: root, inferFromVolumeFailurePolicy: Ignore}"+onClaim)); err != nil {
 		s.t.Fatal(err)
@@ -329,7 +348,8 @@ func (s subject) infers(source, missing string) {
 		s.t.Errorf("condition %+v", c)
 	}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "root", Namespace: s.namespace,
-		Labels: map[string]string{"instancetype.kubevirt.io/default-instancetype": "small", "instancetype.kubevirt.io/default-instancetype-kind": "VirtualMachineInstancetype"}},
+		Labels: map[string]string{"instancetype.kubevirt.io/default-instancetype": "small",
+			"instancetype.kubevirt.io/default-instancetype-kind": "VirtualMachineInstancetype"}},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
 	if err := s.client.Create(ctx, claim); err != nil {

@@ -20,7 +20,8 @@ import (
 
 // links returns the interfaces of a VMI whose links are to follow the VM's template, and their states. It is
 // pure. vmi may be nil.
-func links(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.RolloutStrategy) map[string]v1.InterfaceState {
+func links(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance,
+	rollout v1.RolloutStrategy) map[string]v1.InterfaceState {
 	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || vm.DeletionTimestamp != nil {
 		return nil
 	}
@@ -29,7 +30,8 @@ func links(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.Rol
 }
 
 // link writes into a VMI's spec the states of links that the VM's template says. virt-handler carries them out.
-func (r *Reconciler) link(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, states map[string]v1.InterfaceState) error {
+func (r *Reconciler) link(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance,
+	states map[string]v1.InterfaceState) error {
 	if len(states) == 0 {
 		return nil
 	}
@@ -41,7 +43,8 @@ func (r *Reconciler) link(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 		linked.Annotations[v1.VMGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	}
 	// The UID and the version: another VMI of the name, or one that has changed since, is looked at anew.
-	err := kit.SortedRefusal(r.Client.Patch(ctx, linked, client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})))
+	err := kit.SortedRefusal(r.Client.Patch(ctx, linked,
+		client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})))
 	if err != nil {
 		err = fmt.Errorf("write the states of links of VirtualMachineInstance %s: %w", vmi.Name, err)
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
@@ -53,6 +56,7 @@ func (r *Reconciler) link(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Vi
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		said = append(said, fmt.Sprintf("%s is %s", name, linked.Spec.Domain.Devices.Interface(name).Link()))
 	}
-	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulUpdate", "Link", "The links of the guest's interfaces follow the template: %s", strings.Join(said, ", "))
+	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulUpdate", "Link",
+		"The links of the guest's interfaces follow the template: %s", strings.Join(said, ", "))
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// This file keeps on which claims the disks of a VM are, after migrations have copied them, and deletes the claims that the
-// disks have left. Package migration makes the new claims.
+// This file keeps on which claims the disks of a VM are, after migrations have copied them. It deletes the claims
+// that the disks have left. Package migration makes the new claims.
 
 // moved returns what the status says of moved claims, given the VM's VMI, or nil. lost are the claims that are
 // gone: their disks begin anew. It is pure.
@@ -54,7 +54,8 @@ func matters(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.MovedC
 
 // movedNow returns what moved returns, but takes nothing back because of a VMI that the cache has from before a
 // migration. Another virt-controller may have noted more than this one has seen.
-func (r *Reconciler) movedNow(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, lost []string) ([]v1.MovedClaim, error) {
+func (r *Reconciler) movedNow(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance,
+	lost []string) ([]v1.MovedClaim, error) {
 	list := moved(vm, vmi, lost)
 	changed := slices.ContainsFunc(vm.Status.MovedClaims, func(m v1.MovedClaim) bool {
 		return !slices.Contains(lost, m.HeldBy) && !slices.Contains(list, m)
@@ -95,7 +96,9 @@ func left(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) types.UID {
 	if m == nil || !m.Completed || m.Failed || m.Decision != v1.DecisionTarget {
 		return ""
 	}
-	if !slices.ContainsFunc(vm.Status.MovedClaims, func(c v1.MovedClaim) bool { return c.CleanedUp != m.MigrationUID && hasDisk(vmi, &c) }) {
+	if !slices.ContainsFunc(vm.Status.MovedClaims, func(c v1.MovedClaim) bool {
+		return c.CleanedUp != m.MigrationUID && hasDisk(vmi, &c)
+	}) {
 		return ""
 	}
 	return m.MigrationUID
@@ -139,13 +142,15 @@ func (r *Reconciler) dropLeft(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 
 // settled reads past the cache whether the VM and its VMI are as they seem. It returns the VMI, or nil if they
 // are not.
-func (r *Reconciler) settled(ctx context.Context, vm *v1.VirtualMachine, migration types.UID) (*v1.VirtualMachineInstance, error) {
+func (r *Reconciler) settled(ctx context.Context, vm *v1.VirtualMachine,
+	migration types.UID) (*v1.VirtualMachineInstance, error) {
 	live := &v1.VirtualMachine{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
 		return nil, fmt.Errorf("get VirtualMachine: %w", err)
 	}
 	vmi, err := own(ctx, r.Live, vm)
-	if err != nil || vmi == nil || live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion || left(live, vmi) != migration {
+	if err != nil || vmi == nil || live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion ||
+		left(live, vmi) != migration {
 		return nil, err
 	}
 	return vmi, nil
@@ -168,7 +173,8 @@ func sound(vm *v1.VirtualMachine, claims []corev1.PersistentVolumeClaim, m *v1.M
 
 // copyOf reports whether a migration of the VM made a claim for the disk.
 func copyOf(vm *v1.VirtualMachine, claim *corev1.PersistentVolumeClaim, m *v1.MovedClaim) bool {
-	return claim.Annotations[v1.CopyOfAnnotation] == m.ClaimName && owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, claim)
+	return claim.Annotations[v1.CopyOfAnnotation] == m.ClaimName &&
+		owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, claim)
 }
 
 // dropTemplate deletes the DataVolume of the VM's template, whose claim goes with it. If there is no
@@ -181,9 +187,11 @@ func (r *Reconciler) dropTemplate(ctx context.Context, vm *v1.VirtualMachine, na
 	}
 	there, object := state.Volume, client.Object(datavolume.Named(key))
 	if there == nil {
-		there, object = state.Claim, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		there, object = state.Claim,
+			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	}
-	if there == nil || there.DeletionTimestamp != nil || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, there) {
+	if there == nil || there.DeletionTimestamp != nil ||
+		!owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, there) {
 		return nil
 	}
 	return r.drop(ctx, vm, object, there.UID)
@@ -194,7 +202,8 @@ func (r *Reconciler) drop(ctx context.Context, vm *v1.VirtualMachine, object cli
 	if err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete %s, whose disk a migration has copied: %w", object.GetName(), err)
 	}
-	r.Events.Eventf(vm, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate", "Deleted %s: a migration has copied its disk to another claim", object.GetName())
+	r.Events.Eventf(vm, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate",
+		"Deleted %s: a migration has copied its disk to another claim", object.GetName())
 	return nil
 }
 
@@ -259,7 +268,8 @@ func (r *Reconciler) earlierCopy(ctx context.Context, vm *v1.VirtualMachine, nam
 func (e elsewhere) waits() []string {
 	out := slices.Clone(e.older)
 	for _, claim := range e.lost {
-		out = append(out, fmt.Sprintf("claim %s, to which a migration copied a disk, is gone: the VM starts with what there is of its template", claim))
+		out = append(out,
+			fmt.Sprintf("claim %s, to which a migration copied a disk, is gone: the VM starts with what there is of its template", claim))
 	}
 	for _, claim := range e.leaving {
 		out = append(out, fmt.Sprintf("claim %s, to which a migration copied a disk, is being deleted", claim))

@@ -63,11 +63,14 @@ func newTravelled() *travelled {
 	vmi.Namespace, vmi.Name, vmi.UID, vmi.CreationTimestamp = "ns", "vm", "vmi", metav1.NewTime(now)
 	vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}
 	vmi.Spec.Volumes = slices.Clone(vm.Spec.Template.Spec.Volumes)
-	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "root", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "disk-1"}}}
-	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", Decision: v1.DecisionTarget, Completed: true}
+	vmi.Status.VolumeStatus = []v1.VolumeStatus{
+		{Name: "root", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "disk-1"}}}
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", Decision: v1.DecisionTarget,
+		Completed: true}
 	c := &travelled{vm: vm, vmi: vmi, disks: map[string]*corev1.PersistentVolumeClaim{}}
 	for _, name := range []string{"disk-0", "disk-1"} {
-		c.disks[name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
+		c.disks[name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			UID:    types.UID(name),
 			Labels: map[string]string{v1.CopyOfLabel: name}, Annotations: map[string]string{v1.CopyOfAnnotation: "disk"},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}}}
 	}
@@ -142,7 +145,8 @@ func TestOldClaimIsDeletedAfterTheMove(t *testing.T) {
 	}
 	vmi = f.vmi()
 	vmi.Finalizers = nil
-	if err := errors.Join(f.store.Update(t.Context(), vmi), client.IgnoreNotFound(f.store.Delete(t.Context(), vmi))); err != nil {
+	if err := errors.Join(f.store.Update(t.Context(), vmi),
+		client.IgnoreNotFound(f.store.Delete(t.Context(), vmi))); err != nil {
 		t.Fatal(err)
 	}
 	f.steps(t)
@@ -157,7 +161,8 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 	const all = "DataVolume disk-0 disk-1"
 	live := func(change func(client.Object)) func(*testing.T, *faulty) {
 		return func(t *testing.T, f *faulty) {
-			f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch,
+				key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 				err := w.Get(ctx, key, o, options...)
 				if err == nil {
 					change(o)
@@ -175,19 +180,22 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 		"the guest moves again": {func(c *travelled) {
 			c.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "n"}
 		}, nil, all},
-		"the migration failed":              {func(c *travelled) { c.vmi.Status.MigrationState.Failed = true }, nil, all},
-		"the guest never ran on the target": {func(c *travelled) { c.vmi.Status.MigrationState.Decision = v1.DecisionSource }, nil, all},
-		"no migration":                      {func(c *travelled) { c.vmi.Status.MigrationState = nil }, nil, all},
-		"the new claim is gone":             {func(c *travelled) { delete(c.disks, "disk-1") }, nil, "DataVolume disk-0"},
+		"the migration failed": {func(c *travelled) { c.vmi.Status.MigrationState.Failed = true }, nil, all},
+		"the guest never ran on the target": {
+			func(c *travelled) { c.vmi.Status.MigrationState.Decision = v1.DecisionSource }, nil, all},
+		"no migration":          {func(c *travelled) { c.vmi.Status.MigrationState = nil }, nil, all},
+		"the new claim is gone": {func(c *travelled) { delete(c.disks, "disk-1") }, nil, "DataVolume disk-0"},
 		"the new claim is being deleted": {func(c *travelled) {
 			c.disks["disk-1"].Finalizers = []string{"kubernetes.io/pvc-protection"}
 			c.disks["disk-1"].DeletionTimestamp = &metav1.Time{Time: now}
 		}, nil, all},
 		"the new claim is no copy":      {func(c *travelled) { c.disks["disk-1"].Annotations = nil }, nil, all},
 		"the new claim is not the VM's": {func(c *travelled) { c.disks["disk-1"].OwnerReferences = nil }, nil, all},
-		"the old ones are not the VM's": {func(c *travelled) { c.volume.SetOwnerReferences(nil); c.disks["disk-0"].OwnerReferences = nil }, nil, all},
-		"another disk's copy":           {func(c *travelled) { c.disks["disk-0"].Annotations[v1.CopyOfAnnotation] = "data" }, nil, "disk-0 disk-1"},
-		"cleaned up before":             {func(c *travelled) { c.vm.Status.MovedClaims[0].CleanedUp = "m" }, nil, all},
+		"the old ones are not the VM's": {
+			func(c *travelled) { c.volume.SetOwnerReferences(nil); c.disks["disk-0"].OwnerReferences = nil }, nil, all},
+		"another disk's copy": {
+			func(c *travelled) { c.disks["disk-0"].Annotations[v1.CopyOfAnnotation] = "data" }, nil, "disk-0 disk-1"},
+		"cleaned up before": {func(c *travelled) { c.vm.Status.MovedClaims[0].CleanedUp = "m" }, nil, all},
 		"the VMI moves again, and the cache is behind": {func(*travelled) {}, live(func(o client.Object) {
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
 				vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "n"}
@@ -263,10 +271,12 @@ func TestLostClaimMayComeBackWhileHalted(t *testing.T) {
 func TestVMWaitsWhileItsClaimIsDeleted(t *testing.T) {
 	c := newTravelled()
 	c.vmi, c.volume = nil, nil
-	c.disks["disk-1"].Finalizers, c.disks["disk-1"].DeletionTimestamp = []string{"kubernetes.io/pvc-protection"}, &metav1.Time{Time: now}
+	c.disks["disk-1"].Finalizers, c.disks["disk-1"].DeletionTimestamp = []string{"kubernetes.io/pvc-protection"},
+		&metav1.Time{Time: now}
 	f := c.faulty(t)
 	f.steps(t)
-	if condition := f.vm().Status.Condition(v1.ConditionProvisioning); f.vmi() != nil || condition == nil || !strings.Contains(condition.Message, "claim disk-1, to which a migration copied a disk, is being deleted") {
+	if condition := f.vm().Status.Condition(v1.ConditionProvisioning); f.vmi() != nil || condition == nil ||
+		!strings.Contains(condition.Message, "claim disk-1, to which a migration copied a disk, is being deleted") {
 		t.Errorf("VMI %v, condition %+v", f.vmi(), condition)
 	}
 }
@@ -275,12 +285,15 @@ func TestVMWaitsWhileItsClaimIsDeleted(t *testing.T) {
 // do.
 func TestVMSaysWhatToDoWhenItsClaimIsGone(t *testing.T) {
 	c := newTravelled()
-	c.vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Pending, Conditions: []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}}
+	c.vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Pending,
+		Conditions: []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}}
 	c.vmi.Annotations = map[string]string{v1.ClaimsAnnotation: `{"disk":"disk-1"}`}
 	c.disks, c.volume = nil, nil
 	f := c.faulty(t)
 	f.steps(t)
-	if failed := f.vm().Status.Condition(v1.ConditionFailure); f.vmi() == nil || len(f.vm().Status.MovedClaims) != 1 || f.has(t) != "" || failed == nil || !strings.Contains(failed.Message, "claim disk-1, to which a migration copied a disk, is gone: restart the VM") {
+	if failed := f.vm().Status.Condition(v1.ConditionFailure); f.vmi() == nil || len(f.vm().Status.MovedClaims) != 1 ||
+		f.has(t) != "" || failed == nil ||
+		!strings.Contains(failed.Message, "claim disk-1, to which a migration copied a disk, is gone: restart the VM") {
 		t.Errorf("VMI %v, condition %+v", f.vmi(), failed)
 	}
 }
@@ -294,7 +307,8 @@ func TestEarlierCopyPreventsANewDisk(t *testing.T) {
 	f := c.faulty(t)
 	f.steps(t)
 	condition := f.vm().Status.Condition(v1.ConditionProvisioning)
-	if f.vmi() != nil || f.has(t) != "disk-0" || condition == nil || !strings.Contains(condition.Message, "claim disk-0 has an earlier copy of the disk") {
+	if f.vmi() != nil || f.has(t) != "disk-0" || condition == nil ||
+		!strings.Contains(condition.Message, "claim disk-0 has an earlier copy of the disk") {
 		t.Fatalf("VMI %v, there are %s, condition %+v", f.vmi(), f.has(t), condition)
 	}
 	if err := f.store.Delete(t.Context(), c.disks["disk-0"]); err != nil {
@@ -314,7 +328,8 @@ func TestStaleVMITakesNothingBack(t *testing.T) {
 		c.vmi.Status.MigrationState = nil
 		c.vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.ClaimName = "disk"
 		f := c.faulty(t)
-		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch,
+			key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 			err := w.Get(ctx, key, o, options...)
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok && err == nil {
 				if live == "" {

@@ -42,17 +42,20 @@ func TestNeighbourStartsBesideVMsThatCannot(t *testing.T) {
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				time.Sleep(slow)
 				if o.GetNamespace() == "greedy" {
-					return apierrors.NewForbidden(schema.GroupResource{Resource: "datavolumes"}, o.GetName(), errors.New("exceeded quota"))
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "datavolumes"}, o.GetName(),
+						errors.New("exceeded quota"))
 				}
 				return c.Create(ctx, o, opts...)
 			},
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				time.Sleep(slow)
 				return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 			},
 		}, greedy...)
 		f.Clock, f.Events = clock.RealClock{}, &events.FakeRecorder{}
-		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch,
+			key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			time.Sleep(slow)
 			return c.Get(ctx, key, o, opts...)
 		}})
@@ -68,14 +71,16 @@ func TestNeighbourStartsBesideVMsThatCannot(t *testing.T) {
 				t.Fatal(err)
 			}
 			begin, key := time.Now(), client.ObjectKeyFromObject(neighbour)
-			for queue.Add(reconcile.Request{NamespacedName: key}); f.store.Get(t.Context(), key, &v1.VirtualMachineInstance{}) != nil && time.Since(begin) < time.Hour; {
+			for queue.Add(reconcile.Request{NamespacedName: key}); f.store.Get(t.Context(), key, &v1.VirtualMachineInstance{}) != nil &&
+				time.Since(begin) < time.Hour; {
 				time.Sleep(slow)
 			}
 			if took := time.Since(begin); took > 2*time.Second {
 				t.Errorf("%s later, a neighbour's VM has its VMI after %s", after, took)
 			}
 		}
-		if c := f.vmOf("greedy", "vm-7").Status.Condition(v1.ConditionFailure); c == nil || c.Reason != v1.ReasonFailedDataVolumeCreate {
+		if c := f.vmOf("greedy", "vm-7").Status.Condition(v1.ConditionFailure); c == nil ||
+			c.Reason != v1.ReasonFailedDataVolumeCreate {
 			t.Errorf("a VM that cannot start says %+v", c)
 		}
 		end()

@@ -63,7 +63,8 @@ func staysPut(vmi *v1.VirtualMachineInstance) string {
 // follows reports whether the guest of a VMI is to have the placement of the VM's template, and has another. It
 // is pure.
 func follows(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.RolloutStrategy) bool {
-	if rollout != v1.RolloutLiveUpdate || vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || vm.DeletionTimestamp != nil || vm.IsPlaced(vmi) {
+	if rollout != v1.RolloutLiveUpdate || vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil ||
+		vm.DeletionTimestamp != nil || vm.IsPlaced(vmi) {
 		return false
 	}
 	// Another instancetype may bring another nodeSelector, and holds from the next start on.
@@ -71,7 +72,8 @@ func follows(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.R
 }
 
 // place gives a running VMI the placement of the VM's template.
-func (r *Reconciler) place(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.RolloutStrategy) error {
+func (r *Reconciler) place(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance,
+	rollout v1.RolloutStrategy) error {
 	if !follows(vm, vmi, rollout) {
 		return nil
 	}
@@ -90,7 +92,8 @@ func (r *Reconciler) place(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 		placed.Annotations[v1.VMGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	}
 	// The UID and the version: another VMI of the name, or one that has changed since, is looked at anew.
-	err = kit.SortedRefusal(r.Client.Patch(ctx, placed, client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})))
+	err = kit.SortedRefusal(r.Client.Patch(ctx, placed,
+		client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})))
 	if err != nil {
 		err = fmt.Errorf("write nodeSelector, affinity and tolerations of VirtualMachineInstance %s: %w", vmi.Name, err)
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
@@ -99,7 +102,8 @@ func (r *Reconciler) place(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.V
 		return err
 	}
 	if !equality.Semantic.DeepEqual(placed.Spec.Placement(), vmi.Spec.Placement()) {
-		r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulUpdate", "Place", "The next migration of the guest heeds the template's nodeSelector, affinity and tolerations")
+		r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulUpdate", "Place",
+			"The next migration of the guest heeds the template's nodeSelector, affinity and tolerations")
 	}
 	return nil
 }

@@ -35,16 +35,24 @@ func TestWhichTemplateChangesNeedARestart(t *testing.T) {
 		staged     string
 		follows    bool
 	}{
-		"nothing changed":       {func(*v1.VirtualMachine) {}, v1.Running, nil, v1.RolloutLiveUpdate, "", false},
-		"placement":             {moves, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate, "", true},
-		"placement, Stage":      {moves, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutStage, "were changed; the change holds from the next start on", false},
-		"placement, bridged":    {moves, v1.Running, []v1.VirtualMachineInstanceCondition{bridged}, v1.RolloutLiveUpdate, "the guest cannot migrate: the pod's address", false},
-		"placement, unknown":    {moves, v1.Running, nil, v1.RolloutLiveUpdate, "not known yet", false},
-		"placement, starting":   {moves, v1.Scheduling, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate, "does not run yet", false},
-		"placement, ended":      {moves, v1.Succeeded, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate, "", false},
-		"another field":         {grows, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate, "the template's spec was changed", false},
-		"both":                  {both, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate, "the template's spec was changed", true},
-		"both, an instancetype": {sized, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate, "the template's spec was changed", false},
+		"nothing changed": {func(*v1.VirtualMachine) {}, v1.Running, nil, v1.RolloutLiveUpdate, "", false},
+		"placement": {moves, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
+			"", true},
+		"placement, Stage": {moves, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutStage,
+			"were changed; the change holds from the next start on", false},
+		"placement, bridged": {moves, v1.Running, []v1.VirtualMachineInstanceCondition{bridged}, v1.RolloutLiveUpdate,
+			"the guest cannot migrate: the pod's address", false},
+		"placement, unknown": {moves, v1.Running, nil, v1.RolloutLiveUpdate, "not known yet", false},
+		"placement, starting": {moves, v1.Scheduling, []v1.VirtualMachineInstanceCondition{migratable},
+			v1.RolloutLiveUpdate, "does not run yet", false},
+		"placement, ended": {moves, v1.Succeeded, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
+			"", false},
+		"another field": {grows, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
+			"the template's spec was changed", false},
+		"both": {both, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
+			"the template's spec was changed", true},
+		"both, an instancetype": {sized, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
+			"the template's spec was changed", false},
 	} {
 		vm := machine(v1.RunStrategyAlways)
 		vmi := vm.Draft(false)
@@ -85,7 +93,8 @@ func placed(s subject) {
 			if diff := cmp.Diff(p, vmi.Spec.Placement()); diff != "" {
 				return errors.New(diff)
 			}
-			if got := s.vm().Status; got.ObservedGeneration != vm.Generation || got.Condition(v1.ConditionRestartRequired) != nil {
+			if got := s.vm().Status; got.ObservedGeneration != vm.Generation ||
+				got.Condition(v1.ConditionRestartRequired) != nil {
 				return fmt.Errorf("status %+v", got)
 			}
 			return nil
@@ -101,7 +110,8 @@ func placed(s subject) {
 		if err := s.client.Get(ctx, s.key(), vmi); err != nil {
 			return err
 		}
-		if diff := cmp.Diff(want, vmi.Spec.Placement()); diff != "" || ptr.Deref(vmi.Spec.TerminationGracePeriodSeconds, 0) == 7 {
+		if diff := cmp.Diff(want, vmi.Spec.Placement()); diff != "" ||
+			ptr.Deref(vmi.Spec.TerminationGracePeriodSeconds, 0) == 7 {
 			return fmt.Errorf("the VMI's spec is %+v: %s", vmi.Spec, diff)
 		}
 		return nil
@@ -124,7 +134,8 @@ func unplaced(s subject) {
 	}
 	before := vmi.ResourceVersion
 	time.Sleep(500 * time.Millisecond)
-	if err := s.client.Get(ctx, s.key(), vmi); err != nil || vmi.Spec.NodeSelector != nil || vmi.ResourceVersion != before {
+	if err := s.client.Get(ctx, s.key(), vmi); err != nil || vmi.Spec.NodeSelector != nil ||
+		vmi.ResourceVersion != before {
 		s.t.Errorf("the VMI was written: %v (%v)", vmi.Spec.NodeSelector, err)
 	}
 	s.asks(toStop(vmi.UID), toStart())
@@ -157,7 +168,8 @@ func linked(s subject) {
 	vmi := s.vmi("")
 	s.goes(vmi, v1.Running)
 	until(s.t, func() error {
-		vmi.Status.Interfaces = []v1.NetworkInterfaceStatus{{Name: "own", LinkState: v1.LinkUp}, {Name: "lan", LinkState: v1.LinkUp}}
+		vmi.Status.Interfaces = []v1.NetworkInterfaceStatus{{Name: "own", LinkState: v1.LinkUp},
+			{Name: "lan", LinkState: v1.LinkUp}}
 		if err := s.client.Status().Update(ctx, vmi); err != nil {
 			return errors.Join(err, s.client.Get(ctx, s.key(), vmi))
 		}
@@ -172,7 +184,8 @@ func linked(s subject) {
 			}
 			own, lan := vmi.Spec.Domain.Devices.Interface("own"), vmi.Spec.Domain.Devices.Interface("lan")
 			got := s.vm().Status
-			if own.State != "" || lan.State != state || got.ObservedGeneration != vm.Generation || got.Condition(v1.ConditionRestartRequired) != nil {
+			if own.State != "" || lan.State != state || got.ObservedGeneration != vm.Generation ||
+				got.Condition(v1.ConditionRestartRequired) != nil {
 				return fmt.Errorf("links %q and %q, want %q; status %+v", own.State, lan.State, state, got)
 			}
 			return nil

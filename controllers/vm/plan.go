@@ -69,7 +69,8 @@ func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time
 	if halting(vm) {
 		p.requests = nil
 	}
-	counted := p.startFailure != nil && (vm.Status.StartFailure == nil || p.startFailure.LastFailedVMIUID != vm.Status.StartFailure.LastFailedVMIUID)
+	counted := p.startFailure != nil &&
+		(vm.Status.StartFailure == nil || p.startFailure.LastFailedVMIUID != vm.Status.StartFailure.LastFailedVMIUID)
 	switch {
 	case vm.DeletionTimestamp != nil:
 		p.action = remove(vm, vmi)
@@ -82,7 +83,8 @@ func decide(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, now time.Time
 	case p.action == stop && (vmi.DeletionTimestamp != nil || counted && vm.DeletionTimestamp == nil):
 		p.action = wait // for the VMI's end, or for the write of the count
 	case p.action == start:
-		p.paused = p.asked(v1.StartRequest) && p.requests[0].Data[v1.StartRequestDataPausedKey] == v1.StartRequestDataPausedTrue
+		p.paused = p.asked(v1.StartRequest) &&
+			p.requests[0].Data[v1.StartRequestDataPausedKey] == v1.StartRequestDataPausedTrue
 		p.delay(vm.Strategy(), now)
 	}
 	return p

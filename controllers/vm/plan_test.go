@@ -18,7 +18,8 @@ var now = time.Unix(1_000_000, 0)
 const thisUID, otherUID types.UID = "this", "other"
 
 // machine returns a VM of a strategy that was carried out before.
-func machine(strategy v1.VirtualMachineRunStrategy, requests ...v1.VirtualMachineStateChangeRequest) *v1.VirtualMachine {
+func machine(strategy v1.VirtualMachineRunStrategy,
+	requests ...v1.VirtualMachineStateChangeRequest) *v1.VirtualMachine {
 	return &v1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns", UID: "vm-uid", Generation: 3},
 		Spec:       v1.VirtualMachineSpec{RunStrategy: &strategy},
@@ -75,7 +76,8 @@ func said(p plan) string {
 
 // TestDecideByRunStrategy: each run strategy does what KubeVirt's table of strategies says.
 func TestDecideByRunStrategy(t *testing.T) {
-	strategies := []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce, v1.RunStrategyManual, v1.RunStrategyHalted}
+	strategies := []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce,
+		v1.RunStrategyManual, v1.RunStrategyHalted}
 	requests := func(r ...v1.VirtualMachineStateChangeRequest) []v1.VirtualMachineStateChangeRequest { return r }
 	running := func() *v1.VirtualMachineInstance { return run(v1.Scheduled, v1.Running) }
 	ended := func(p v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance { return run(v1.Running, p) }
@@ -86,32 +88,46 @@ func TestDecideByRunStrategy(t *testing.T) {
 		want     [5]string // by strategy, in the order above
 	}{
 		{"no VMI", nil, nil, [5]string{"start", "wait", "start", "wait", "wait"}},
-		{"no VMI, start", nil, requests(toStart()), [5]string{"start +Start", "start +Start", "start +Start", "start +Start", "enable +Start"}},
-		{"no VMI, start paused", nil, requests(toStartPaused()), [5]string{"start paused +Start", "start paused +Start", "start paused +Start", "start paused +Start", "enable +Start"}},
+		{"no VMI, start", nil, requests(toStart()),
+			[5]string{"start +Start", "start +Start", "start +Start", "start +Start", "enable +Start"}},
+		{"no VMI, start paused", nil, requests(toStartPaused()),
+			[5]string{"start paused +Start", "start paused +Start", "start paused +Start", "start paused +Start",
+				"enable +Start"}},
 		{"no VMI, stop", nil, requests(toStop(thisUID)), [5]string{"start", "wait", "start", "wait", "wait"}},
-		{"no VMI, restart", nil, requests(toStop(thisUID), toStart()), [5]string{"start +Start", "start +Start", "start +Start", "start +Start", "enable +Start"}},
+		{"no VMI, restart", nil, requests(toStop(thisUID), toStart()),
+			[5]string{"start +Start", "start +Start", "start +Start", "start +Start", "enable +Start"}},
 		{"starting", run(v1.Scheduling), nil, [5]string{"wait", "wait", "wait", "wait", "stop"}},
 		{"starting, start", run(v1.Scheduling), requests(toStart()), [5]string{"wait", "wait", "wait", "wait", "stop"}},
 		{"running", running(), nil, [5]string{"wait", "wait", "wait", "wait", "stop"}},
 		{"running, start", running(), requests(toStart()), [5]string{"wait", "wait", "wait", "wait", "stop"}},
-		{"running, stop", running(), requests(toStop(thisUID)), [5]string{"stop +Stop", "stop +Stop", "wait +Stop", "stop +Stop", "stop +Stop"}},
+		{"running, stop", running(), requests(toStop(thisUID)),
+			[5]string{"stop +Stop", "stop +Stop", "wait +Stop", "stop +Stop", "stop +Stop"}},
 		{"running, stop another", running(), requests(toStop(otherUID)), [5]string{"wait", "wait", "wait", "wait", "stop"}},
-		{"running, stop nobody", running(), requests(v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest}), [5]string{"wait", "wait", "wait", "wait", "stop"}},
+		{"running, stop nobody", running(), requests(v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest}),
+			[5]string{"wait", "wait", "wait", "wait", "stop"}},
 		{"running, restart", running(), requests(toStop(thisUID), toStart()),
 			[5]string{"stop +Stop +Start", "stop +Stop +Start", "wait +Stop +Start", "stop +Stop +Start", "stop +Stop +Start"}},
-		{"running, restart of another", running(), requests(toStop(otherUID), toStart()), [5]string{"wait", "wait", "wait", "wait", "stop"}},
-		{"running, unknown request", running(), requests(v1.VirtualMachineStateChangeRequest{Action: "Dance"}), [5]string{"wait", "wait", "wait", "wait", "stop"}},
+		{"running, restart of another", running(), requests(toStop(otherUID), toStart()),
+			[5]string{"wait", "wait", "wait", "wait", "stop"}},
+		{"running, unknown request", running(), requests(v1.VirtualMachineStateChangeRequest{Action: "Dance"}),
+			[5]string{"wait", "wait", "wait", "wait", "stop"}},
 		{"succeeded", ended(v1.Succeeded), nil, [5]string{"stop", "stop", "wait", "wait", "stop"}},
-		{"succeeded, start", ended(v1.Succeeded), requests(toStart()), [5]string{"stop +Start", "stop +Start", "wait +Start", "stop +Start", "stop +Start"}},
+		{"succeeded, start", ended(v1.Succeeded), requests(toStart()),
+			[5]string{"stop +Start", "stop +Start", "wait +Start", "stop +Start", "stop +Start"}},
 		{"failed", ended(v1.Failed), nil, [5]string{"stop", "wait +Start", "wait", "wait", "stop"}},
-		{"failed, start", ended(v1.Failed), requests(toStart()), [5]string{"stop +Start", "stop +Start", "wait +Start", "stop +Start", "stop +Start"}},
-		{"failed, stop", ended(v1.Failed), requests(toStop(thisUID)), [5]string{"stop +Stop", "stop +Stop", "wait +Stop", "stop +Stop", "stop +Stop"}},
+		{"failed, start", ended(v1.Failed), requests(toStart()),
+			[5]string{"stop +Start", "stop +Start", "wait +Start", "stop +Start", "stop +Start"}},
+		{"failed, stop", ended(v1.Failed), requests(toStop(thisUID)),
+			[5]string{"stop +Stop", "stop +Stop", "wait +Stop", "stop +Stop", "stop +Stop"}},
 		{"never ran", run(v1.Scheduling, v1.Failed), nil, [5]string{"wait #1", "wait +Start #1", "wait #1", "wait", "stop"}},
-		{"never ran, deleted", deleting(run(v1.Scheduling, v1.Failed)), nil, [5]string{"wait", "wait", "wait", "wait", "wait"}},
+		{"never ran, deleted", deleting(run(v1.Scheduling, v1.Failed)), nil,
+			[5]string{"wait", "wait", "wait", "wait", "wait"}},
 		{"running, being deleted", deleting(running()), nil, [5]string{"wait", "wait", "wait", "wait", "wait"}},
-		{"running, being deleted, start", deleting(running()), requests(toStart()), [5]string{"wait +Start", "wait +Start", "wait +Start", "wait +Start", "wait +Start"}},
+		{"running, being deleted, start", deleting(running()), requests(toStart()),
+			[5]string{"wait +Start", "wait +Start", "wait +Start", "wait +Start", "wait +Start"}},
 		{"failed, being deleted", deleting(ended(v1.Failed)), nil, [5]string{"wait", "wait", "wait", "wait", "wait"}},
-		{"failed, being deleted, start", deleting(ended(v1.Failed)), requests(toStart()), [5]string{"wait +Start", "wait +Start", "wait +Start", "wait +Start", "wait +Start"}},
+		{"failed, being deleted, start", deleting(ended(v1.Failed)), requests(toStart()),
+			[5]string{"wait +Start", "wait +Start", "wait +Start", "wait +Start", "wait +Start"}},
 	} {
 		for i, strategy := range strategies {
 			vm := machine(strategy, c.requests...)
@@ -131,7 +147,8 @@ func TestDecideByRunStrategy(t *testing.T) {
 
 // TestRerunOnFailureStartsAfterOtherStrategy: RerunOnFailure starts a VM that had another strategy.
 func TestRerunOnFailureStartsAfterOtherStrategy(t *testing.T) {
-	for before, want := range map[v1.VirtualMachineRunStrategy]string{"": "start", v1.RunStrategyHalted: "start", v1.RunStrategyRerunOnFailure: "wait"} {
+	for before, want := range map[v1.VirtualMachineRunStrategy]string{"": "start", v1.RunStrategyHalted: "start",
+		v1.RunStrategyRerunOnFailure: "wait"} {
 		vm := machine(v1.RunStrategyRerunOnFailure)
 		vm.Status.RunStrategy = before
 		p := decide(vm, nil, now, 0)
@@ -139,7 +156,8 @@ func TestRerunOnFailureStartsAfterOtherStrategy(t *testing.T) {
 			t.Errorf("after %q: %s, want %s", before, got, want)
 		}
 		// As long as there was no VMI, nothing is remembered but that it is not Halted.
-		if got := observe(vm, nil, p, nil, metav1.NewTime(now)).RunStrategy; got != before && got != "" || got == v1.RunStrategyHalted {
+		if got := observe(vm, nil, p, nil, metav1.NewTime(now)).RunStrategy; got != before && got != "" ||
+			got == v1.RunStrategyHalted {
 			t.Errorf("after %q: %q is remembered", before, got)
 		}
 		if got := observe(vm, run(), p, nil, metav1.NewTime(now)).RunStrategy; got != v1.RunStrategyRerunOnFailure {
@@ -157,13 +175,17 @@ func TestRequestBeforeTheHaltStartsNothing(t *testing.T) {
 		requests []v1.VirtualMachineStateChangeRequest
 		want     string
 	}{
-		{"a restart is left over", v1.RunStrategyAlways, nil, []v1.VirtualMachineStateChangeRequest{toStop(thisUID), toStart()}, "wait"},
-		{"a restart's guest goes down", v1.RunStrategyAlways, deleting(run(v1.Running)), []v1.VirtualMachineStateChangeRequest{toStop(thisUID), toStart()}, "wait"},
-		{"a restart has not begun", v1.RunStrategyAlways, run(v1.Running), []v1.VirtualMachineStateChangeRequest{toStop(thisUID), toStart()}, "stop"},
+		{"a restart is left over", v1.RunStrategyAlways, nil,
+			[]v1.VirtualMachineStateChangeRequest{toStop(thisUID), toStart()}, "wait"},
+		{"a restart's guest goes down", v1.RunStrategyAlways, deleting(run(v1.Running)),
+			[]v1.VirtualMachineStateChangeRequest{toStop(thisUID), toStart()}, "wait"},
+		{"a restart has not begun", v1.RunStrategyAlways, run(v1.Running),
+			[]v1.VirtualMachineStateChangeRequest{toStop(thisUID), toStart()}, "stop"},
 		{"in back-off", v1.RunStrategyRerunOnFailure, nil, []v1.VirtualMachineStateChangeRequest{toStart()}, "wait"},
 		{"a start was refused", v1.RunStrategyManual, nil, []v1.VirtualMachineStateChangeRequest{toStart()}, "wait"},
 		{"a first start was refused", "", nil, []v1.VirtualMachineStateChangeRequest{toStartPaused()}, "wait"},
-		{"halted for long", v1.RunStrategyHalted, nil, []v1.VirtualMachineStateChangeRequest{toStartPaused()}, "enable +Start"},
+		{"halted for long", v1.RunStrategyHalted, nil, []v1.VirtualMachineStateChangeRequest{toStartPaused()},
+			"enable +Start"},
 	} {
 		vm := machine(v1.RunStrategyHalted, c.requests...)
 		vm.Status.RunStrategy = c.before
@@ -207,7 +229,8 @@ func TestDecideDeleted(t *testing.T) {
 		{"never ran", "", run(v1.Failed), "stop #1"},
 		{"stopped", "", nil, "release"},
 	} {
-		for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce} {
+		for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure,
+			v1.RunStrategyOnce} {
 			vm := machine(strategy)
 			vm.DeletionTimestamp, vm.Finalizers = ptr.To(metav1.NewTime(now)), []string{v1.VMFinalizer, c.finalizer}
 			if got := said(decide(vm, c.vmi, now, 0)); got != c.want {
@@ -229,7 +252,8 @@ func TestBackOff(t *testing.T) {
 			t.Fatalf("failure %d: %s, want it counted before anything else", i+1, said(p))
 		}
 		vm.Status.StartFailure = p.startFailure
-		if p := decide(vm, failed, clock, 0.9); p.action != stop || !p.startFailure.RetryAfterTimestamp.Equal(vm.Status.StartFailure.RetryAfterTimestamp) {
+		if p := decide(vm, failed, clock, 0.9); p.action != stop ||
+			!p.startFailure.RetryAfterTimestamp.Equal(vm.Status.StartFailure.RetryAfterTimestamp) {
 			t.Fatalf("failure %d again: %s, want it not counted twice", i+1, said(p))
 		}
 		if p := decide(vm, nil, clock, 0); p.action != wait || p.after != want*time.Second {
@@ -263,7 +287,8 @@ func TestBackOffDelayIsBounded(t *testing.T) {
 		count  int
 		jitter float64
 		want   time.Duration
-	}{{1, 0, 10 * time.Second}, {1, 1, 15 * time.Second}, {2, 0.5, 50 * time.Second}, {5, 1, 300 * time.Second}, {0, 0, 10 * time.Second}, {1 << 40, 1, 300 * time.Second}} {
+	}{{1, 0, 10 * time.Second}, {1, 1, 15 * time.Second}, {2, 0.5, 50 * time.Second}, {5, 1, 300 * time.Second},
+		{0, 0, 10 * time.Second}, {1 << 40, 1, 300 * time.Second}} {
 		if got := delay(c.count, c.jitter); got != c.want {
 			t.Errorf("delay(%d, %g) is %s, want %s", c.count, c.jitter, got, c.want)
 		}

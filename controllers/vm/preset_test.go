@@ -25,7 +25,8 @@ func (s subject) preset(name string, domain v1.DomainSpec) *v1.VirtualMachineIns
 // preset: a VM's VMI gets what the presets of its namespace say, before it gets its identity. No preset makes
 // the VM look changed.
 func preset(s subject) {
-	small := s.preset("small", v1.DomainSpec{CPU: &v1.CPU{Cores: 2}, Firmware: &v1.Firmware{Serial: "x1"}, Memory: &v1.Memory{}})
+	small := s.preset("small", v1.DomainSpec{CPU: &v1.CPU{Cores: 2}, Firmware: &v1.Firmware{Serial: "x1"},
+		Memory: &v1.Memory{}})
 	other := s.preset("other", v1.DomainSpec{CPU: &v1.CPU{Cores: 4}})
 	s.create(v1.RunStrategyAlways)
 	if c := s.awaitCondition(v1.ConditionFailure, "PresetFailed"); !strings.Contains(c.Message, `spec.domain.cpu: Invalid value: "{\"cores\":4}": the VirtualMachineInstancePresets "other" and "small" both select`) {
@@ -42,7 +43,8 @@ func preset(s subject) {
 	if !controllerutil.ContainsFinalizer(vmi, v1.VMIFinalizer) {
 		s.t.Error("nothing says that the VMI has been through its presets")
 	}
-	if d := vmi.Spec.Domain; d.CPU == nil || d.CPU.Cores != 2 || d.Firmware.Serial != "x1" || d.Firmware.UUID != string(s.vm().UID) || vmi.Annotations[v1.PresetAnnotation+"small"] != "kubevirt.io/v1" {
+	if d := vmi.Spec.Domain; d.CPU == nil || d.CPU.Cores != 2 || d.Firmware.Serial != "x1" ||
+		d.Firmware.UUID != string(s.vm().UID) || vmi.Annotations[v1.PresetAnnotation+"small"] != "kubevirt.io/v1" {
 		s.t.Errorf("CPU %+v, firmware %+v, annotations %v", d.CPU, d.Firmware, vmi.Annotations)
 	}
 	s.goes(vmi, v1.Running)

@@ -54,13 +54,15 @@ func newWorld(t *testing.T, seed uint64) *world {
 			}
 			return errors.Join(c.Delete(ctx, o, opts...), down())
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+			opts ...client.PatchOption) error {
 			if err := down(); err != nil {
 				return err
 			}
 			return c.Patch(ctx, o, p, opts...)
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			if err := down(); err != nil {
 				return err
 			}
@@ -86,7 +88,8 @@ func (w *world) edit(status bool, change func(*v1.VirtualMachine)) {
 	}
 }
 
-var strategies = []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce, v1.RunStrategyManual, v1.RunStrategyHalted}
+var strategies = []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce,
+	v1.RunStrategyManual, v1.RunStrategyHalted}
 
 // user does one of the things that users do, or nothing.
 func (w *world) user() {
@@ -198,7 +201,8 @@ func randomEvents(t *testing.T, seeds uint64) {
 			t.Fatal(err)
 		}
 		w.settles()
-		if err := w.store.Get(ctx, client.ObjectKey{Namespace: "ns", Name: "vm"}, &v1.VirtualMachine{}); !apierrors.IsNotFound(err) || w.vmi() != nil {
+		if err := w.store.Get(ctx,
+			client.ObjectKey{Namespace: "ns", Name: "vm"}, &v1.VirtualMachine{}); !apierrors.IsNotFound(err) || w.vmi() != nil {
 			t.Errorf("%v: the VM (%v) or its VMI is there", w.story, err)
 		}
 		if t.Failed() {
@@ -230,7 +234,8 @@ func (w *world) check() {
 		want = v1.VirtualMachineStatusCrashLoopBackOff // KubeVirt's word for it, though nobody tries again
 	}
 	left := len(vm.Status.StateChangeRequests)
-	if wrong || vm.Status.PrintableStatus != want || vm.Status.Created != (vmi != nil) || left > 0 && vm.Strategy() != v1.RunStrategyOnce || vm.Status.RunStrategy != vm.Strategy() {
+	if wrong || vm.Status.PrintableStatus != want || vm.Status.Created != (vmi != nil) ||
+		left > 0 && vm.Strategy() != v1.RunStrategyOnce || vm.Status.RunStrategy != vm.Strategy() {
 		w.t.Errorf("%v: with %s there is %+v; want %s, and it is said %+v", w.story, vm.Strategy(), vmi, want, vm.Status)
 	}
 }

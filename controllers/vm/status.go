@@ -16,12 +16,15 @@ type failure struct{ reason, message string }
 // ofDataVolume reports whether the failure is that a disk of the VM's templates is missing, and cannot be made
 // or filled.
 func (f *failure) ofDataVolume() bool {
-	return f != nil && slices.Contains([]string{v1.ReasonFailedDataVolumeCreate, v1.ReasonUnauthorizedDataVolumeCreate, v1.ReasonDataVolumeFailed}, f.reason)
+	return f != nil &&
+		slices.Contains([]string{v1.ReasonFailedDataVolumeCreate, v1.ReasonUnauthorizedDataVolumeCreate,
+			v1.ReasonDataVolumeFailed}, f.reason)
 }
 
 // observe returns the status of a VM after a plan was carried out. vmi is the VM's VMI after that, or nil.
 // failed is the failure, or nil. It is pure.
-func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure, now metav1.Time) v1.VirtualMachineStatus {
+func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure,
+	now metav1.Time) v1.VirtualMachineStatus {
 	status := *vm.Status.DeepCopy()
 	status.Created = vmi != nil
 	// The VMI may end before the next look. So a Start is done here, as soon as its VMI is made.
@@ -51,7 +54,8 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 // spec says, that is the generation from which the guest was made. A change of the template's labels and
 // annotations needs no restart. The next restart carries it out, as in KubeVirt.
 func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) int64 {
-	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.HasMetadata(vmi) && vm.IsPlaced(vmi) && len(p.volumes.pending) == 0 && p.staged == "" && len(p.links) == 0) {
+	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.HasMetadata(vmi) && vm.IsPlaced(vmi) && len(p.volumes.pending) == 0 &&
+		p.staged == "" && len(p.links) == 0) {
 		if made, err := strconv.ParseInt(vmi.Annotations[v1.VMGenerationAnnotation], 10, 64); err == nil {
 			return made
 		}
@@ -60,7 +64,8 @@ func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) i
 }
 
 // conditions returns the conditions of the VMI, if there is one, and the VM's own.
-func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure, now metav1.Time) []v1.VirtualMachineInstanceCondition {
+func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure,
+	now metav1.Time) []v1.VirtualMachineInstanceCondition {
 	var list []v1.VirtualMachineInstanceCondition
 	set := func(c v1.VirtualMachineInstanceCondition) {
 		c.LastTransitionTime = now
@@ -71,25 +76,30 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, f
 	}
 	switch {
 	case vmi == nil:
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonVMINotExists,
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse,
+			Reason:  v1.ReasonVMINotExists,
 			Message: "there is no VirtualMachineInstance"})
 	case vmi.Status.Condition(v1.ConditionReady) == nil:
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonVMIConditionMissing,
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse,
+			Reason:  v1.ReasonVMIConditionMissing,
 			Message: "the VirtualMachineInstance was just made"})
 	}
 	if vmi != nil {
 		list = append(list, copied(vmi.Status.Conditions)...)
 	} else if len(p.disks.waits) > 0 {
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady, Message: p.disks.waits.String()})
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue,
+			Reason: v1.ReasonDataVolumeNotReady, Message: p.disks.waits.String()})
 	}
 	if failed == nil {
 		failed = notStarted(vm, vmi, p.startFailure)
 	}
 	if failed != nil {
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason, Message: failed.message})
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason,
+			Message: failed.message})
 	}
 	if p.staged != "" {
-		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue, Reason: v1.ReasonTemplateChanged, Message: p.staged})
+		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue,
+			Reason: v1.ReasonTemplateChanged, Message: p.staged})
 	}
 	if c := p.volumes.condition(vmi); c != nil {
 		set(*c)
@@ -103,7 +113,8 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, f
 // notStarted returns why the last VMI failed before its guest ran, or nil. The VMI is gone while the VM waits
 // before the next start. So the reason stays in the VM's status until a guest runs, or until there is another
 // reason. A node writes the reason. So it is bounded.
-func notStarted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, counted *v1.VirtualMachineStartFailure) *failure {
+func notStarted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance,
+	counted *v1.VirtualMachineStartFailure) *failure {
 	if counted == nil {
 		return nil
 	}
@@ -130,7 +141,8 @@ const (
 // copied returns the VMI's conditions for the VM's status. A node writes them, and an intruder on the node may
 // write anything. So copied bounds them, and drops a condition with the type of one of the VM's own.
 func copied(conditions []v1.VirtualMachineInstanceCondition) []v1.VirtualMachineInstanceCondition {
-	own := []v1.ConditionType{v1.ConditionFailure, v1.ConditionRestartRequired, v1.ConditionVolumesChange, v1.ConditionManualRecoveryRequired}
+	own := []v1.ConditionType{v1.ConditionFailure, v1.ConditionRestartRequired, v1.ConditionVolumesChange,
+		v1.ConditionManualRecoveryRequired}
 	var list []v1.VirtualMachineInstanceCondition
 	for _, c := range conditions {
 		if len(list) == maxCopied || slices.Contains(own, c.Type) || len(c.Type) > maxWord || len(c.Reason) > maxWord {
@@ -152,7 +164,8 @@ func bounded(message string) string {
 
 // printable returns the VM's state in KubeVirt's words: the first that applies. A VM whose VMI cannot be made,
 // as without its instancetype, is Stopped. Its condition Failure says why.
-func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, failed *failure) v1.VirtualMachinePrintableStatus {
+func printable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan,
+	failed *failure) v1.VirtualMachinePrintableStatus {
 	ended := vmi == nil || vmi.IsFinal()
 	switch {
 	case vm.DeletionTimestamp != nil:
@@ -203,8 +216,10 @@ func waiting(vmi *v1.VirtualMachineInstance) (v1.VirtualMachinePrintableStatus, 
 		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonDataVolumeFailed, v1.VirtualMachineStatusDataVolumeError},
 		{v1.ConditionPodScheduled, metav1.ConditionFalse, v1.ReasonUnschedulable, v1.VirtualMachineStatusUnschedulable},
 		{v1.ConditionProvisioning, metav1.ConditionTrue, "", v1.VirtualMachineStatusProvisioning},
-		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonPVCNotReady, v1.VirtualMachineStatusWaitingForVolumeBinding},
-		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonMountFailed, v1.VirtualMachineStatusWaitingForVolumeBinding},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonPVCNotReady,
+			v1.VirtualMachineStatusWaitingForVolumeBinding},
+		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonMountFailed,
+			v1.VirtualMachineStatusWaitingForVolumeBinding},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonFailedCreate, v1.VirtualMachineStatusUnschedulable},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonErrImagePull, v1.VirtualMachineStatusErrImagePull},
 		{v1.ConditionSynchronized, metav1.ConditionFalse, v1.ReasonImagePullBackOff, v1.VirtualMachineStatusImagePullBackOff},

@@ -15,17 +15,20 @@ import (
 )
 
 // saying gives a VMI conditions, and returns the VMI.
-func saying(vmi *v1.VirtualMachineInstance, conditions ...v1.VirtualMachineInstanceCondition) *v1.VirtualMachineInstance {
+func saying(vmi *v1.VirtualMachineInstance,
+	conditions ...v1.VirtualMachineInstanceCondition) *v1.VirtualMachineInstance {
 	vmi.Status.Conditions = conditions
 	return vmi
 }
 
 func isTrueFor(kind v1.ConditionType, reason string) v1.VirtualMachineInstanceCondition {
-	return v1.VirtualMachineInstanceCondition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Unix(10, 0)}
+	return v1.VirtualMachineInstanceCondition{Type: kind, Status: metav1.ConditionTrue, Reason: reason,
+		LastTransitionTime: metav1.Unix(10, 0)}
 }
 
 func isFalseFor(kind v1.ConditionType, reason string) v1.VirtualMachineInstanceCondition {
-	return v1.VirtualMachineInstanceCondition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.Unix(10, 0)}
+	return v1.VirtualMachineInstanceCondition{Type: kind, Status: metav1.ConditionFalse, Reason: reason,
+		LastTransitionTime: metav1.Unix(10, 0)}
 }
 
 // moving gives a VMI the status of a guest that is being copied to another node, and returns the VMI.
@@ -42,7 +45,8 @@ func TestPrintableStatusInKubeVirtsOrder(t *testing.T) {
 	}
 	always := machine(v1.RunStrategyAlways)
 	failed := plan{startFailure: &v1.VirtualMachineStartFailure{ConsecutiveFailCount: 1}}
-	everything := []v1.VirtualMachineInstanceCondition{isTrueFor(v1.ConditionPaused, "PausedByUser"), isFalseFor(v1.ConditionSynchronized, "FailedPvcNotFound"),
+	everything := []v1.VirtualMachineInstanceCondition{isTrueFor(v1.ConditionPaused, "PausedByUser"),
+		isFalseFor(v1.ConditionSynchronized, "FailedPvcNotFound"),
 		isFalseFor(v1.ConditionPodScheduled, "Unschedulable"), isTrueFor("Provisioning", "")}
 	for _, c := range []struct {
 		want v1.VirtualMachinePrintableStatus
@@ -62,10 +66,14 @@ func TestPrintableStatusInKubeVirtsOrder(t *testing.T) {
 		{"ErrorPvcNotFound", always, saying(run(v1.Pending), everything[1:]...), failed, nil},
 		{"ErrorUnschedulable", always, saying(run(v1.Scheduling), everything[2:]...), failed, nil},
 		{"Provisioning", always, saying(run(v1.Pending), everything[3:]...), plan{}, nil},
-		{"WaitingForVolumeBinding", always, saying(run(v1.Pending), isFalseFor(v1.ConditionSynchronized, "PVCNotReady")), plan{}, nil},
-		{"ErrImagePull", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ErrImagePull")), plan{}, nil},
-		{"ImagePullBackOff", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ImagePullBackOff")), plan{}, nil},
-		{"Starting", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "UnexpectedAdmissionError")), failed, nil},
+		{"WaitingForVolumeBinding", always, saying(run(v1.Pending), isFalseFor(v1.ConditionSynchronized, "PVCNotReady")),
+			plan{}, nil},
+		{"ErrImagePull", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ErrImagePull")), plan{},
+			nil},
+		{"ImagePullBackOff", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "ImagePullBackOff")),
+			plan{}, nil},
+		{"Starting", always, saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, "UnexpectedAdmissionError")),
+			failed, nil},
 		{"Starting", always, run(), failed, nil},
 		{"Starting", always, run(v1.Scheduled), plan{}, nil},
 		{"CrashLoopBackOff", always, nil, failed, nil},
@@ -73,12 +81,15 @@ func TestPrintableStatusInKubeVirtsOrder(t *testing.T) {
 		{"Stopped", always, run(v1.Running, v1.Failed), plan{action: stop}, nil},
 		{"Stopped", always, nil, plan{}, nil},
 		{"Unknown", always, run("Migrating"), plan{}, nil},
-		{want: "WaitingForVolumeBinding", vm: always, vmi: saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, v1.ReasonMountFailed))},
-		{want: "ErrorUnschedulable", vm: always, vmi: saying(run(v1.Pending), isFalseFor(v1.ConditionSynchronized, v1.ReasonFailedCreate))},
+		{want: "WaitingForVolumeBinding", vm: always,
+			vmi: saying(run(v1.Scheduling), isFalseFor(v1.ConditionSynchronized, v1.ReasonMountFailed))},
+		{want: "ErrorUnschedulable", vm: always,
+			vmi: saying(run(v1.Pending), isFalseFor(v1.ConditionSynchronized, v1.ReasonFailedCreate))},
 		{want: "Stopped", vm: always, p: plan{action: start}, why: &failure{reason: v1.ReasonFailedCreate}},
 		{want: "Stopped", vm: machine(v1.RunStrategyHalted), why: &failure{reason: v1.ReasonInvalidSpec}},
 		{want: "DataVolumeError", vm: always, p: plan{action: start}, why: &failure{reason: v1.ReasonFailedDataVolumeCreate}},
-		{want: "DataVolumeError", vm: machine(v1.RunStrategyHalted), why: &failure{reason: v1.ReasonUnauthorizedDataVolumeCreate}},
+		{want: "DataVolumeError", vm: machine(v1.RunStrategyHalted),
+			why: &failure{reason: v1.ReasonUnauthorizedDataVolumeCreate}},
 	} {
 		if c.vmi != nil && c.want == "Unknown" {
 			c.vmi.Status.Phase = "Strange"
@@ -118,18 +129,24 @@ func TestConditionsOfAVM(t *testing.T) {
 	}
 	vmi := run()
 	step(vmi, nil, later, "Ready=False/VMIConditionMissing")
-	saying(vmi, isTrueFor(v1.ConditionReady, "GuestRunning"), isTrueFor(v1.ConditionPaused, "PausedByUser"), isFalseFor(v1.ConditionLiveMigratable, "DisksNotLiveMigratable"))
+	saying(vmi, isTrueFor(v1.ConditionReady, "GuestRunning"), isTrueFor(v1.ConditionPaused, "PausedByUser"),
+		isFalseFor(v1.ConditionLiveMigratable, "DisksNotLiveMigratable"))
 	vmi.Annotations = map[string]string{v1.TemplateHashAnnotation: "another", v1.VMGenerationAnnotation: "2"}
-	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/DisksNotLiveMigratable", "RestartRequired=True/TemplateChanged")
-	if s := vm.Status; !s.Ready || !s.Created || s.ObservedGeneration != 2 || s.DesiredGeneration != 3 || s.Condition(v1.ConditionPaused).LastTransitionTime != metav1.Unix(10, 0) {
+	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser",
+		"LiveMigratable=False/DisksNotLiveMigratable", "RestartRequired=True/TemplateChanged")
+	if s := vm.Status; !s.Ready || !s.Created || s.ObservedGeneration != 2 || s.DesiredGeneration != 3 ||
+		s.Condition(v1.ConditionPaused).LastTransitionTime != metav1.Unix(10, 0) {
 		t.Errorf("status %+v", s)
 	}
-	vmi.Annotations = map[string]string{v1.TemplateHashAnnotation: vm.TemplateHash(), v1.MetadataHashAnnotation: "another", v1.VMGenerationAnnotation: "2"}
-	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/DisksNotLiveMigratable")
+	vmi.Annotations = map[string]string{v1.TemplateHashAnnotation: vm.TemplateHash(), v1.MetadataHashAnnotation: "another",
+		v1.VMGenerationAnnotation: "2"}
+	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser",
+		"LiveMigratable=False/DisksNotLiveMigratable")
 	if s := vm.Status; s.ObservedGeneration != 2 || s.DesiredGeneration != 3 {
 		t.Errorf("after a change of the template's labels alone: status %+v", s)
 	}
-	step(deleting(vmi), nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser", "LiveMigratable=False/DisksNotLiveMigratable")
+	step(deleting(vmi), nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser",
+		"LiveMigratable=False/DisksNotLiveMigratable")
 	step(nil, nil, later, "Ready=False/VMINotExists")
 	if s := vm.Status; s.Ready || s.Created || s.ObservedGeneration != 3 {
 		t.Errorf("status %+v", s)
@@ -139,8 +156,10 @@ func TestConditionsOfAVM(t *testing.T) {
 // TestHostileNodeCannotForgeConditions: what a node writes into a VMI's conditions does not pass for the VM's
 // own word. It does not make the VM's status one that cannot be written either.
 func TestHostileNodeCannotForgeConditions(t *testing.T) {
-	list := []v1.VirtualMachineInstanceCondition{isTrueFor(v1.ConditionFailure, "Lie"), isTrueFor(v1.ConditionRestartRequired, "Lie"),
-		isTrueFor(v1.ConditionType(strings.Repeat("x", 1000)), ""), isTrueFor("Long", strings.Repeat("x", 1000)), isTrueFor(v1.ConditionReady, "GuestRunning")}
+	list := []v1.VirtualMachineInstanceCondition{isTrueFor(v1.ConditionFailure, "Lie"),
+		isTrueFor(v1.ConditionRestartRequired, "Lie"),
+		isTrueFor(v1.ConditionType(strings.Repeat("x", 1000)), ""), isTrueFor("Long", strings.Repeat("x", 1000)),
+		isTrueFor(v1.ConditionReady, "GuestRunning")}
 	list[4].Message = strings.Repeat("é", 1<<19)
 	for i := range 1000 {
 		list = append(list, isTrueFor(v1.ConditionType(strconv.Itoa(i)), ""))
@@ -159,7 +178,8 @@ func TestHostileNodeCannotForgeConditions(t *testing.T) {
 			t.Errorf("the message of %s is no text", c.Type)
 		}
 	}
-	if seen[v1.ConditionFailure] != "FailedDelete" || seen[v1.ConditionRestartRequired] != "" || seen[v1.ConditionReady] != "GuestRunning" {
+	if seen[v1.ConditionFailure] != "FailedDelete" || seen[v1.ConditionRestartRequired] != "" ||
+		seen[v1.ConditionReady] != "GuestRunning" {
 		t.Errorf("conditions: %v", seen)
 	}
 	if len(seen) > maxCopied+2 || size > 64<<10 {
@@ -171,7 +191,9 @@ func TestHostileNodeCannotForgeConditions(t *testing.T) {
 // runs, or until there is another reason.
 func TestFailureStaysUntilAGuestRuns(t *testing.T) {
 	const why = "network \"lan\": the MTU is 68"
-	failing := saying(run(v1.Failed), v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "StartFailed", Message: why})
+	failing := saying(run(v1.Failed),
+		v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "StartFailed",
+			Message: why})
 	failing.UID = "failed"
 	counted := plan{startFailure: &v1.VirtualMachineStartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: failing.UID}}
 	vm := machine(v1.RunStrategyAlways)
@@ -179,7 +201,8 @@ func TestFailureStaysUntilAGuestRuns(t *testing.T) {
 		t.Helper()
 		vm.Status = observe(vm, vmi, p, failed, metav1.Unix(10, 0))
 		c := vm.Status.Condition(v1.ConditionFailure)
-		if got := ptr.Deref(c, v1.VirtualMachineInstanceCondition{}); got.Reason != reason || !strings.Contains(got.Message, words) || len(got.Message) > maxMessage+len("…") {
+		if got := ptr.Deref(c, v1.VirtualMachineInstanceCondition{}); got.Reason != reason ||
+			!strings.Contains(got.Message, words) || len(got.Message) > maxMessage+len("…") {
 			t.Errorf("%s: %+v, want %s with %q", step, c, reason, words)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 )
 
-// This file finds the volumes that the template puts on other claims than the guest has. Package migration copies the disks.
+// This file finds the volumes that the template puts on other claims than the guest has. Package migration copies
+// the disks.
 
 // volumeUpdate is what is known of volumes that the template puts on other claims.
 type volumeUpdate struct {
@@ -31,7 +32,8 @@ const maxLooks = 32
 
 // findVolumeUpdate finds the volumes whose disks a migration is to copy. Without a VMI they are those that no
 // migration copied. looks says whether to look at claims that are not known to be ready: the guest runs on.
-func (r *Reconciler) findVolumeUpdate(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.RolloutStrategy, looks bool) volumeUpdate {
+func (r *Reconciler) findVolumeUpdate(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance,
+	rollout v1.RolloutStrategy, looks bool) volumeUpdate {
 	if vmi == nil {
 		return volumeUpdate{pending: vm.NotCopied()}
 	}
@@ -85,7 +87,8 @@ func readyBefore(vm *v1.VirtualMachine, m *v1.StorageMigratedVolumeInfo) *v1.Per
 func claimedBy(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo) string {
 	to := m.DestinationPVCInfo.ClaimName
 	for i := range vmi.Spec.Volumes {
-		if claim := vmi.Claim(&vmi.Spec.Volumes[i]); vmi.Spec.Volumes[i].Name != m.VolumeName && claim != nil && claim.Name == to {
+		if claim := vmi.Claim(&vmi.Spec.Volumes[i]); vmi.Spec.Volumes[i].Name != m.VolumeName && claim != nil &&
+			claim.Name == to {
 			return fmt.Sprintf("volume %s has claim %s", vmi.Spec.Volumes[i].Name, to)
 		}
 	}
@@ -106,7 +109,8 @@ func (r *Reconciler) waitedForClaims(vm *v1.VirtualMachine) time.Duration {
 }
 
 // lookAtClaim reads a claim to which a disk is to be copied. why says why the claim cannot be used yet.
-func (r *Reconciler) lookAtClaim(ctx context.Context, key client.ObjectKey) (claim *corev1.PersistentVolumeClaim, why string) {
+func (r *Reconciler) lookAtClaim(ctx context.Context,
+	key client.ObjectKey) (claim *corev1.PersistentVolumeClaim, why string) {
 	state, err := datavolume.Look(ctx, r.Live, key)
 	switch {
 	case err != nil:
@@ -127,7 +131,8 @@ func (r *Reconciler) lookAtClaim(ctx context.Context, key client.ObjectKey) (cla
 }
 
 // unfit returns why a disk cannot be copied to a claim, or "" if it can. It is pure.
-func unfit(vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo, claim *corev1.PersistentVolumeClaim) string {
+func unfit(vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo,
+	claim *corev1.PersistentVolumeClaim) string {
 	has, to := vmi.Status.ClaimInfo(m.VolumeName), v1.InfoOfClaim(claim)
 	switch {
 	case claim.DeletionTimestamp != nil:
@@ -135,10 +140,12 @@ func unfit(vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo, clai
 	case has == nil:
 		return fmt.Sprintf("nothing is known yet of claim %s", m.SourcePVCInfo.ClaimName)
 	case to.IsBlock():
-		return fmt.Sprintf("a disk can be copied to a claim of volumeMode Filesystem only, and claim %s is of Block", claim.Name)
+		return fmt.Sprintf("a disk can be copied to a claim of volumeMode Filesystem only, and claim %s is of Block",
+			claim.Name)
 	}
 	if from, size := has.Requests.Storage(), to.Requests.Storage(); size.Cmp(*from) < 0 {
-		return fmt.Sprintf("claim %s asks for %s, and claim %s, which has the disk, for %s", claim.Name, size, has.ClaimName, from)
+		return fmt.Sprintf("claim %s asks for %s, and claim %s, which has the disk, for %s",
+			claim.Name, size, has.ClaimName, from)
 	}
 	return ""
 }
@@ -156,21 +163,26 @@ func (u *volumeUpdate) condition(vmi *v1.VirtualMachineInstance) *v1.VirtualMach
 	if len(u.pending) == 0 {
 		return nil
 	}
-	copied := fmt.Sprintf("from claim %s to claim %s", u.pending[0].SourcePVCInfo.ClaimName, u.pending[0].DestinationPVCInfo.ClaimName)
+	copied := fmt.Sprintf("from claim %s to claim %s",
+		u.pending[0].SourcePVCInfo.ClaimName, u.pending[0].DestinationPVCInfo.ClaimName)
 	disks := fmt.Sprintf("the disk of volume %s, %s", u.pending[0].VolumeName, copied)
 	if more := len(u.pending) - 1; more > 0 {
 		disks += fmt.Sprintf(", and %d more", more)
 	}
 	if vmi == nil {
-		return &v1.VirtualMachineInstanceCondition{Type: v1.ConditionManualRecoveryRequired, Status: metav1.ConditionTrue, Reason: v1.ReasonVolumesNotCopied,
+		return &v1.VirtualMachineInstanceCondition{Type: v1.ConditionManualRecoveryRequired, Status: metav1.ConditionTrue,
+			Reason:  v1.ReasonVolumesNotCopied,
 			Message: "the guest ended before a migration had copied " + disks + ": name the old claim in the template again to start with its disk, or set spec.updateVolumesStrategy to Replacement to start with the new claim as it is"}
 	}
-	c := &v1.VirtualMachineInstanceCondition{Type: v1.ConditionVolumesChange, Status: metav1.ConditionTrue, Reason: v1.ReasonVolumesToCopy, Message: "a migration copies " + disks}
+	c := &v1.VirtualMachineInstanceCondition{Type: v1.ConditionVolumesChange, Status: metav1.ConditionTrue,
+		Reason: v1.ReasonVolumesToCopy, Message: "a migration copies " + disks}
 	switch why := staysPut(vmi); {
 	case u.unready != "":
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1.ReasonVolumesUnready, "a migration is to copy "+disks+", and waits: "+u.unready
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1.ReasonVolumesUnready,
+			"a migration is to copy "+disks+", and waits: "+u.unready
 	case why != "":
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1.ReasonVolumesUnready, "a migration is to copy "+disks+", and waits: "+why
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1.ReasonVolumesUnready,
+			"a migration is to copy "+disks+", and waits: "+why
 	case vmi.Migration() == nil && failedLast(vmi) != "":
 		c.Message = "a migration is to copy " + disks + "; the last one failed: " + failedLast(vmi)
 	}

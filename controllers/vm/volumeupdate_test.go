@@ -19,7 +19,8 @@ import (
 // renames puts the VM's disk on another claim.
 func renames(vm *v1.VirtualMachine, claim string) {
 	vm.Spec.UpdateVolumesStrategy = ptr.To(v1.UpdateVolumesStrategyMigration)
-	vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
+	vm.Spec.Template.Spec.Volumes = []v1.Volume{
+		{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
 }
 
 // onOld returns a VM and its VMI, whose guest runs with its disk on the claim "old".
@@ -31,7 +32,8 @@ func onOld() (*v1.VirtualMachine, *v1.VirtualMachineInstance) {
 	vmi.UID = "vmi"
 	vmi.Status.SetPhase(v1.Running, metav1.NewTime(now))
 	vmi.Status.SetCondition(isTrueFor(v1.ConditionLiveMigratable, "Migratable"), metav1.NewTime(now))
-	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "root", PersistentVolumeClaimInfo: v1.InfoOfClaim(claimed("old", "1Gi"))}}
+	vmi.Status.VolumeStatus = []v1.VolumeStatus{
+		{Name: "root", PersistentVolumeClaimInfo: v1.InfoOfClaim(claimed("old", "1Gi"))}}
 	return vm, vmi
 }
 
@@ -54,19 +56,23 @@ func TestVMSaysWhatItsDiskMigrationWaitsFor(t *testing.T) {
 		says   string
 		ready  bool
 	}{
-		"it may begin":   {claimed("new", "1Gi"), none, metav1.ConditionTrue, "copies the disk of volume root, from claim old to claim new", true},
+		"it may begin": {claimed("new", "1Gi"), none, metav1.ConditionTrue,
+			"copies the disk of volume root, from claim old to claim new", true},
 		"a larger claim": {claimed("new", "2Gi"), none, metav1.ConditionTrue, "copies the disk", true},
 		"no claim":       {nil, none, metav1.ConditionFalse, "there is no claim new", false},
-		"too small":      {claimed("new", "1023Mi"), none, metav1.ConditionFalse, "claim new asks for 1023Mi, and claim old, which has the disk, for 1Gi", false},
+		"too small": {claimed("new", "1023Mi"), none, metav1.ConditionFalse,
+			"claim new asks for 1023Mi, and claim old, which has the disk, for 1Gi", false},
 		"a block device": {block, none, metav1.ConditionFalse, "claim new is of Block", false},
 		"another volume's claim": {claimed("new", "1Gi"), func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) {
-			vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "data", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "new"}})
+			vmi.Spec.Volumes = append(vmi.Spec.Volumes,
+				v1.Volume{Name: "data", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "new"}})
 		}, metav1.ConditionFalse, "volume data has claim new", false},
 		"it cannot migrate": {claimed("new", "1Gi"), func(_ *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) {
 			vmi.Status.SetCondition(isFalseFor(v1.ConditionLiveMigratable, "InterfaceNotLiveMigratable"), metav1.NewTime(now))
 		}, metav1.ConditionFalse, "the guest cannot migrate", true},
 		"the last one failed": {claimed("new", "1Gi"), func(_ *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) {
-			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{Completed: true, Failed: true, FailureReason: "no room"}
+			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{Completed: true, Failed: true,
+				FailureReason: "no room"}
 		}, metav1.ConditionTrue, "the last one failed: no room", true},
 	} {
 		vm, vmi := onOld()
@@ -83,7 +89,8 @@ func TestVMSaysWhatItsDiskMigrationWaitsFor(t *testing.T) {
 		if said == nil || said.Status != c.status || !strings.Contains(said.Message, c.says) {
 			t.Errorf("%s: condition %+v", name, said)
 		}
-		if p := now.PendingVolumes(); len(p) != 1 || p[0].SourcePVCInfo.ClaimName != "old" || p[0].DestinationPVCInfo.ClaimName != "new" || p[0].DestinationPVCInfo.IsReady() != c.ready {
+		if p := now.PendingVolumes(); len(p) != 1 || p[0].SourcePVCInfo.ClaimName != "old" ||
+			p[0].DestinationPVCInfo.ClaimName != "new" || p[0].DestinationPVCInfo.IsReady() != c.ready {
 			t.Errorf("%s: pending %+v", name, p)
 		}
 		if now.Condition(v1.ConditionRestartRequired) != nil || now.Condition(v1.ConditionManualRecoveryRequired) != nil {
@@ -96,10 +103,12 @@ func TestVMSaysWhatItsDiskMigrationWaitsFor(t *testing.T) {
 func TestNoTwoDisksAreCopiedToOneClaim(t *testing.T) {
 	vm, vmi := onOld()
 	for _, spec := range []*v1.VirtualMachineInstanceSpec{&vm.Spec.Template.Spec, &vmi.Spec} {
-		spec.Volumes = append(spec.Volumes, v1.Volume{Name: "data", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "old-data"}})
+		spec.Volumes = append(spec.Volumes,
+			v1.Volume{Name: "data", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "old-data"}})
 		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{Name: "data"})
 	}
-	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: "data", PersistentVolumeClaimInfo: v1.InfoOfClaim(claimed("old-data", "1Gi"))})
+	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus,
+		v1.VolumeStatus{Name: "data", PersistentVolumeClaimInfo: v1.InfoOfClaim(claimed("old-data", "1Gi"))})
 	for i := range vm.Spec.Template.Spec.Volumes {
 		vm.Spec.Template.Spec.Volumes[i].PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: "new"}
 	}
@@ -121,7 +130,8 @@ func TestVMStopsWithoutReadableClaims(t *testing.T) {
 	renames(vm, "new")
 	vm.Spec.RunStrategy = ptr.To(v1.RunStrategyHalted)
 	f := newFaulty(t, interceptor.Funcs{}, vm, vmi)
-	f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch,
+		key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 		if key.Name == "new" {
 			return errors.New("no answer")
 		}
@@ -162,7 +172,9 @@ func TestVolumeChangeWaitsForTheNextStart(t *testing.T) {
 	f := newFaulty(t, interceptor.Funcs{}, vm, vmi, claimed("new", "1Gi"))
 	f.steps(t)
 	status := f.vm().Status
-	if c := status.Condition(v1.ConditionRestartRequired); c == nil || !strings.Contains(c.Message, "puts volume root on another claim") || status.VolumeUpdateState != nil || status.Condition(v1.ConditionVolumesChange) != nil {
+	if c := status.Condition(v1.ConditionRestartRequired); c == nil ||
+		!strings.Contains(c.Message, "puts volume root on another claim") || status.VolumeUpdateState != nil ||
+		status.Condition(v1.ConditionVolumesChange) != nil {
 		t.Errorf("status %+v", status)
 	}
 }
@@ -190,7 +202,8 @@ func TestUncopiedDiskNeedsTheUsersWord(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.steps(t)
-		if got := f.vm().Status.Condition(v1.ConditionManualRecoveryRequired); f.vmi() != nil || got == nil || !strings.Contains(got.Message, "from claim old to claim new") {
+		if got := f.vm().Status.Condition(v1.ConditionManualRecoveryRequired); f.vmi() != nil || got == nil ||
+			!strings.Contains(got.Message, "from claim old to claim new") {
 			t.Fatalf("%s: condition %+v, VMI %+v", name, got, f.vmi())
 		}
 		edited := f.vm()
@@ -223,16 +236,21 @@ func TestMovedClaimsAreKnownDuringVolumeUpdate(t *testing.T) {
 		"a policy copies once more":    {"new", "old", "old-2", nil, "old=old-2"},
 		"the guest has the other":      {"new", "old", "new", nil, "old=old-1"},
 		"the VMI names the other":      {"new", "new", "new", nil, "old=old-1"},
-		"it does, and the disk was copied there": {"new", "new", "new", func(vm *v1.VirtualMachine, _ *v1.VirtualMachineInstance) {
-			vm.Status.VolumeUpdateState = (&volumeUpdate{pending: []v1.StorageMigratedVolumeInfo{{VolumeName: "root",
-				SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old-1"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "new"}}}}).state()
-		}, ""},
-		"the copying to a user's claim ends": {"old", "old", "new", func(_ *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) { arriving(vmi, "new") }, "old=old-1"},
+		"it does, and the disk was copied there": {"new", "new",
+			"new", func(vm *v1.VirtualMachine, _ *v1.VirtualMachineInstance) {
+				vm.Status.VolumeUpdateState = (&volumeUpdate{pending: []v1.StorageMigratedVolumeInfo{{VolumeName: "root",
+					SourcePVCInfo:      &v1.PersistentVolumeClaimInfo{ClaimName: "old-1"},
+					DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "new"}}}}).state()
+			}, ""},
+		"the copying to a user's claim ends": {"old", "old", "new",
+			func(_ *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) { arriving(vmi, "new") }, "old=old-1"},
 		"it ends, and so does the VMI": {"old", "old", "new", func(_ *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) {
 			arriving(vmi, "new")
 			deleting(vmi)
 		}, "old=new"},
-		"the copying to a policy's claim ends": {"old", "old", v1.CopyName("old", "m"), func(_ *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) { arriving(vmi, v1.CopyName("old", "m")) }, "old=" + v1.CopyName("old", "m")},
+		"the copying to a policy's claim ends": {"old", "old", v1.CopyName("old", "m"),
+			func(_ *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) { arriving(vmi, v1.CopyName("old", "m")) },
+			"old=" + v1.CopyName("old", "m")},
 	} {
 		vm, vmi := onOld()
 		vm.Status.MovedClaims = copied
@@ -256,7 +274,9 @@ func TestMovedClaimsAreKnownDuringVolumeUpdate(t *testing.T) {
 // its disk to a claim.
 func arriving(vmi *v1.VirtualMachineInstance, claim string) {
 	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", Decision: v1.DecisionTarget}
-	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old-1"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: claim}}}
+	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{
+		{VolumeName: "root", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old-1"},
+			DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: claim}}}
 }
 
 // TestInstancetypesNodeSelectorNeedsNoRestart: a VM whose instancetype has a node selector is as its template
