@@ -14,9 +14,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
-// admit ends an invalid VMI. Of a valid VMI it persists presets, defaults and the finalizer in a
-// single write, before any other step. admitted says that there was nothing to persist any
-// more.
+// admit ends an invalid VMI. Of a valid VMI it persists presets, defaults and the finalizer in a single write,
+// before any other step. admitted says that there was nothing to persist any more.
 func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) (admitted bool, err error) {
 	cluster, err := r.cluster(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// configured is a cluster with a configuration, and a VMI that is new in it.
+// configured returns a cluster with a configuration, and a VMI that is new in it.
 func configured(t *testing.T, config string) *cluster {
 	t.Helper()
 	c := newCluster(t, "", interceptor.Funcs{})
@@ -106,7 +106,7 @@ func TestConfigurationIsUnreadable(t *testing.T) {
 	}
 }
 
-// rendered is the pod of a small VMI in a cluster with a configuration.
+// rendered returns the pod of a small VMI in a cluster with a configuration.
 func rendered(t *testing.T, spec, config string) *corev1.Pod {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{}

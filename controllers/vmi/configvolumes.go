@@ -27,7 +27,7 @@ func addConfigVolumes(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// configSource is the volume of the pod that holds the files of a config volume.
+// configSource returns the volume of the pod that holds the files of a config volume.
 func configSource(v *v1.Volume) corev1.VolumeSource {
 	switch {
 	case v.ConfigMap != nil:
@@ -62,7 +62,7 @@ func leaveFilesOut(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// configName is the name that a config volume has in the pod.
+// configName returns the name that a config volume has in the pod.
 func configName(i int) string { return "config-" + strconv.Itoa(i) }
 
 func ofConfigMap(name string, optional *bool) corev1.VolumeSource {
@@ -73,8 +73,8 @@ func ofSecret(name string, optional *bool) corev1.VolumeSource {
 	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Optional: optional}}
 }
 
-// files are the files of the downward API. Their modes are left out: the disk has modes of its own, and the launcher must be
-// able to read the files.
+// files returns the files of the downward API without their modes. The disk has modes of its own, and the
+// launcher must be able to read the files.
 func files(fields []corev1.DownwardAPIVolumeFile) []corev1.DownwardAPIVolumeFile {
 	var out []corev1.DownwardAPIVolumeFile
 	for _, f := range fields {
@@ -85,8 +85,8 @@ func files(fields []corev1.DownwardAPIVolumeFile) []corev1.DownwardAPIVolumeFile
 	return out
 }
 
-// credentials are what a pod with the service account's token finds below /var/run/secrets/kubernetes.io. The launcher's
-// container has them only as files for the disk.
+// credentials returns what a pod with the service account's token finds below /var/run/secrets/kubernetes.io.
+// The launcher's container has it only as files for the disk.
 func credentials() []corev1.VolumeProjection {
 	return []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: corev1.ServiceAccountTokenKey, ExpirationSeconds: ptr.To[int64](tokenSeconds)}},

@@ -26,7 +26,7 @@ const consumerLabel = "virt-consumer"
 // consumerTime is how long CDI has, after a consumer ended, to notice that the claim is bound.
 const consumerTime = 30 * time.Second
 
-// ConsumerName is the name of a VMI's consumer.
+// ConsumerName returns the name of a VMI's consumer.
 func ConsumerName(vmi *v1.VirtualMachineInstance) string {
 	return v1.ConsumerPodName(vmi.Name, vmi.UID)
 }
@@ -55,7 +55,7 @@ func Consumer(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	return pod
 }
 
-// consume sees to it that a VMI's claims get their first pod, and returns what the VMI waits for.
+// consume makes sure that a VMI's claims get their first pod, and returns what the VMI waits for.
 func (r *Reconciler) consume(ctx context.Context, vmi *v1.VirtualMachineInstance) (string, error) {
 	name := ConsumerName(vmi)
 	pod := &corev1.Pod{}
@@ -80,8 +80,8 @@ func (r *Reconciler) consume(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return fmt.Sprintf("consumer %s ended in vain, and is made anew", name), r.deletePod(ctx, pod)
 }
 
-// endOf is when a pod's container ended, or else when the pod was made: a pod that a node rejected
-// has no container, and a node's clock may be wrong.
+// endOf returns when a pod's container ended, or else when the pod was made. A pod that a node rejected has no
+// container, and a node's clock may be wrong.
 func endOf(pod *corev1.Pod, now time.Time) time.Time {
 	made := pod.CreationTimestamp.Time
 	if c := computeStatus(pod); c != nil && c.State.Terminated != nil {
@@ -123,8 +123,8 @@ func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineI
 	return nil
 }
 
-// consumed deletes the consumer of a VMI whose claims are bound, if there is one: a consumer that
-// does not end would keep CDI's pods on other nodes from the claims.
+// consumed deletes the consumer of a VMI whose claims are bound, if there is one. A consumer that does not end
+// would keep CDI's pods on other nodes from the claims.
 func (r *Reconciler) consumed(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	pod := &corev1.Pod{}
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: ConsumerName(vmi)}, pod)

@@ -35,7 +35,7 @@ func TestConsumerGolden(t *testing.T) {
 	}
 }
 
-// filling is a cluster whose VMI has a claim that a DataVolume fills.
+// filling returns a cluster whose VMI has a claim that a DataVolume fills.
 func filling(t *testing.T, faults interceptor.Funcs) *cluster {
 	t.Helper()
 	claim := claimOf("data", nil)
@@ -160,7 +160,7 @@ func TestConsumerInVainIsMadeAnewLater(t *testing.T) {
 	}
 }
 
-// TestConsumerGoesWithoutItsDataVolume: CDI may delete the DataVolume at once. The consumer goes all the same.
+// TestConsumerGoesWithoutItsDataVolume: the consumer goes even if CDI deletes the DataVolume at once.
 func TestConsumerGoesWithoutItsDataVolume(t *testing.T) {
 	c := filling(t, interceptor.Funcs{})
 	c.later()
@@ -272,7 +272,8 @@ func TestVMIWaitsAfterRejectionAndQuota(t *testing.T) {
 	}
 }
 
-// TestEndOfAPodByAWrongClock: the clock of a node may be behind or ahead.
+// TestEndOfAPodByAWrongClock: a pod ends at its node's time only if that lies between the pod's making and now,
+// because the clock of a node may be behind or ahead.
 func TestEndOfAPodByAWrongClock(t *testing.T) {
 	made := time.Unix(1000, 0)
 	for after, want := range map[time.Duration]time.Duration{time.Second: time.Second, -time.Hour: 0, time.Hour: 0} {

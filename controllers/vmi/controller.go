@@ -196,13 +196,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // reported at once.
 const earlyDelay = time.Second
 
-// early says whether a pod was just made, and the scheduler has not looked at the pod yet.
+// early reports whether a pod was just made, and the scheduler has not looked at the pod yet.
 func (r *Reconciler) early(pod *corev1.Pod) bool {
 	age := r.Clock.Since(pod.CreationTimestamp.Time) // in whole seconds, by the API server's clock
 	return pod.Spec.NodeName == "" && len(pod.Status.Conditions) == 0 && age.Abs() < 2*earlyDelay
 }
 
-// reported says whether a VMI's status says that it has, or had, a pod.
+// reported reports whether a VMI's status says that it has, or had, a pod.
 func reported(status *v1.VirtualMachineInstanceStatus) bool {
 	return status.Phase != "" && status.Phase != v1.Pending
 }

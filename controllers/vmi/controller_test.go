@@ -37,7 +37,7 @@ type cluster struct {
 	vmi    *v1.VirtualMachineInstance
 }
 
-// newCluster has the VMI of a case, admitted before, in a phase.
+// newCluster returns a cluster with the VMI of a case, admitted before, in a phase.
 func newCluster(t *testing.T, phase v1.VirtualMachineInstancePhase, faults interceptor.Funcs, more ...client.Object) *cluster {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -102,8 +102,8 @@ func TestReconcileCreatesOnce(t *testing.T) {
 	}
 }
 
-// A pod that the scheduler has not looked at yet is reported with what the scheduler
-// says of it, in one write; without a word of the scheduler's, soon.
+// TestReconcileReportsOnce: a pod that the scheduler has not looked at yet is reported with what the scheduler
+// says of it, in one write. Without a word of the scheduler's it is reported soon.
 func TestReconcileReportsOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(pod *corev1.Pod)
@@ -135,8 +135,8 @@ func TestReconcileReportsOnce(t *testing.T) {
 	}
 }
 
-// A cache that has not seen the last status is not decided by: the write of the same
-// would be refused.
+// TestReconcileAfterItsOwnWrite: the controller decides nothing by a cache that has not seen the last status.
+// The write of the same would be refused.
 func TestReconcileAfterItsOwnWrite(t *testing.T) {
 	writes := 0
 	c := newCluster(t, "", interceptor.Funcs{
@@ -181,7 +181,7 @@ func TestReconcileAfterItsOwnWrite(t *testing.T) {
 	}
 }
 
-// strange is a pod of the launcher's name that the VMI does not control.
+// strange returns a pod of the launcher's name that the VMI does not control.
 func strange(t *testing.T) *corev1.Pod {
 	pod := Pod(load(t, "testdata/minimal"), testConfig)
 	pod.UID, pod.OwnerReferences = "strange", nil
@@ -220,7 +220,8 @@ func TestReconcileStrangePodInTheWay(t *testing.T) {
 	}
 }
 
-// The cache is behind: the pod is there, and only the API server knows.
+// TestReconcileCacheBehind: the pod counts as there while the cache is behind, and only the API server knows of
+// the pod.
 func TestReconcileCacheBehind(t *testing.T) {
 	for _, phase := range []v1.VirtualMachineInstancePhase{"", v1.Running} {
 		pod := Pod(load(t, "testdata/minimal"), testConfig)
@@ -260,7 +261,7 @@ func TestReconcilePodGone(t *testing.T) {
 	}
 }
 
-// "Not found" ends a VMI; every other error must not.
+// TestReconcilePodUnknown: only "not found" ends a VMI. Every other error must not end it.
 func TestReconcilePodUnknown(t *testing.T) {
 	down := apierrors.NewServiceUnavailable("down")
 	c := newCluster(t, v1.Running, interceptor.Funcs{
@@ -279,7 +280,7 @@ func TestReconcilePodUnknown(t *testing.T) {
 	}
 }
 
-// A conflict is somebody else's write, and no error: it brings the VMI back.
+// TestReconcileConflict: a conflict is somebody else's write, and no error. It brings the VMI back.
 func TestReconcileConflict(t *testing.T) {
 	conflicts := 0
 	c := newCluster(t, "", interceptor.Funcs{
@@ -301,7 +302,7 @@ func TestReconcileConflict(t *testing.T) {
 	}
 }
 
-// A pod that cannot be created is said once, and tried again.
+// TestReconcileCreateRefused: the VMI says once that its pod cannot be created, and the controller tries again.
 func TestReconcileCreateRefused(t *testing.T) {
 	refuse := true
 	c := newCluster(t, "", interceptor.Funcs{
@@ -381,8 +382,8 @@ func TestReconcileReplacementRefused(t *testing.T) {
 	}
 }
 
-// A pod that the kubelet turns away after its guest ran, as it does after a power
-// cut, ends the VMI, whatever the kubelet has forgotten.
+// TestReconcilePodRejectedAfterItRan: a pod that the kubelet turns away after its guest ran, as it does after a
+// power cut, ends the VMI, whatever the kubelet has forgotten.
 func TestReconcilePodRejectedAfterItRan(t *testing.T) {
 	for _, phase := range []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running} {
 		pod := Pod(load(t, "testdata/minimal"), testConfig)
@@ -508,8 +509,8 @@ func (c labelled) Get(ctx context.Context, key client.ObjectKey, object client.O
 	return nil
 }
 
-// TestReconcileRefusedInTheSameWords: what the API server finds in another order
-// each time is written once.
+// TestReconcileRefusedInTheSameWords: a refusal that the API server words in another order each time is written
+// once.
 func TestReconcileRefusedInTheSameWords(t *testing.T) {
 	writes := 0
 	var errs field.ErrorList
@@ -536,8 +537,7 @@ func TestReconcileRefusedInTheSameWords(t *testing.T) {
 	}
 }
 
-// TestReconcileRejectedPodWaits: a node that turns every pod away is asked less
-// often the longer it does.
+// TestReconcileRejectedPodWaits: the longer a node turns every pod away, the less often it is asked.
 func TestReconcileRejectedPodWaits(t *testing.T) {
 	for _, tt := range []struct{ age, podAge, want time.Duration }{
 		{4 * time.Second, time.Second, 2 * time.Second},
@@ -565,8 +565,8 @@ func TestReconcileRejectedPodWaits(t *testing.T) {
 	}
 }
 
-// TestReconcileStrangePodVanishes: a pod was in the way, and is gone as it is
-// looked at.
+// TestReconcileStrangePodVanishes: the controller makes the pod a little later when a pod was in the way, and
+// is gone as it is looked at.
 func TestReconcileStrangePodVanishes(t *testing.T) {
 	first := true
 	c := newCluster(t, "", interceptor.Funcs{

@@ -22,9 +22,11 @@ import (
 // yes is the value of such labels.
 const yes = "true"
 
-// cpuSelector are the labels that a guest's node must have. A name that no QEMU knows is left to the node, which refuses the guest and
-// says so: a selector would leave the guest without a node, for ever. An emulated guest has no interfaces of Hyper-V, nor the CPU
-// feature that evmcs alone needs: where emulation is permitted these choose no node. Where a node tells nothing, only the frequency of the TSC chooses nodes: the node's virt-handler still refuses what its QEMU cannot do.
+// cpuSelector returns the labels that a guest's node must have. A name that no QEMU knows is left to the node,
+// which refuses the guest and says so: a selector would leave the guest without a node, for ever. An emulated
+// guest has no interfaces of Hyper-V, nor the CPU feature that evmcs alone needs. So these choose no node where
+// emulation is permitted. Where a node tells nothing, only the frequency of the TSC chooses nodes. The node's
+// virt-handler still refuses what its QEMU cannot do.
 func cpuSelector(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]string {
 	domain, selector := &vmi.Spec.Domain, map[string]string{}
 	if f := vmi.TSCFrequency(); f != 0 {
@@ -48,7 +50,7 @@ func cpuSelector(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]st
 	return selector
 }
 
-// required are QEMU's names of the CPU features without which the guest does not start.
+// required returns QEMU's names of the CPU features without which the guest does not start.
 func required(domain *v1.DomainSpec, emulation bool) (out []string) {
 	if domain.CPU == nil {
 		return nil
@@ -66,7 +68,7 @@ func required(domain *v1.DomainSpec, emulation bool) (out []string) {
 	return out
 }
 
-// forbidden are the labels of the features that the guest forbids.
+// forbidden returns the labels of the features that the guest forbids.
 func forbidden(vmi *v1.VirtualMachineInstance) (out []string) {
 	if vmi.Spec.Domain.CPU == nil {
 		return nil
@@ -124,9 +126,10 @@ func admitObsolete(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// targetCPU are the labels that a migration's target must have if the guest has the CPU of its node: KubeVirt's rule. They are those
-// of the first pod for ever if the guest has moved before, for the guest keeps its first node's CPU; present is the guest's pod. A
-// node that tells nothing is left to the virt-handlers, which compare the processors.
+// targetCPU returns the labels that a migration's target must have if the guest has the CPU of its node:
+// KubeVirt's rule. present is the guest's pod. If the guest has moved before, they are those of the first pod
+// for ever, because the guest keeps its first node's CPU. A node that tells nothing is left to the
+// virt-handlers, which compare the processors.
 func targetCPU(vmi *v1.VirtualMachineInstance, present *corev1.Pod, node map[string]string) map[string]string {
 	out := map[string]string{}
 	if cpu := vmi.Spec.Domain.CPU; cpu == nil || cpu.Model != v1.HostModel {
@@ -163,7 +166,7 @@ func targetCPU(vmi *v1.VirtualMachineInstance, present *corev1.Pod, node map[str
 	return out
 }
 
-// nodeLabels are the cached labels of the nodes, by name.
+// nodeLabels returns the cached labels of the nodes, by name.
 func (r *Reconciler) nodeLabels(ctx context.Context) (map[string]map[string]string, error) {
 	nodes := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
 	if err := r.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -176,8 +179,8 @@ func (r *Reconciler) nodeLabels(ctx context.Context) (map[string]map[string]stri
 	return out, nil
 }
 
-// unlabelled says whether a node that takes guests does not tell which CPUs it can give. A node whose labels an administrator keeps
-// tells as much as it is to.
+// unlabelled reports whether a node that takes guests does not tell which CPUs it can give. A node whose labels
+// an administrator keeps tells as much as it is to tell.
 func (r *Reconciler) unlabelled(ctx context.Context) (bool, error) {
 	nodes := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
 	if err := r.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -199,8 +202,8 @@ func (r *Reconciler) unlabelled(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// hint chooses the frequency of the guest's TSC before the guest has a pod, and says whether it did. Without a fitting node that
-// tells a frequency the guest has that of its node.
+// hint chooses the frequency of the guest's TSC before the guest has a pod, and reports whether it did. Without
+// a fitting node that tells a frequency the guest has that of its node.
 func (r *Reconciler) hint(ctx context.Context, vmi *v1.VirtualMachineInstance) (hinted bool, err error) {
 	if !vmi.Spec.Domain.NeedsTSCFrequency() || vmi.Status.TopologyHints != nil {
 		return false, nil
@@ -221,7 +224,8 @@ func (r *Reconciler) hint(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 	return true, nil
 }
 
-// fitting are the labels of the nodes that take guests, and on which the VMI's can be by its CPU and its node selector.
+// fitting returns the labels of the nodes that take guests, and on which the VMI's can be by its CPU and its
+// node selector.
 func (r *Reconciler) fitting(ctx context.Context, vmi *v1.VirtualMachineInstance, config PodConfig) (out []map[string]string, err error) {
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
@@ -242,7 +246,8 @@ func (r *Reconciler) fitting(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return out, nil
 }
 
-// selectedNodes are the nodes with some labels; nil stands for all. It reads past the cache, which has no labels of others.
+// selectedNodes returns the nodes with some labels. nil stands for all. It reads past the cache, which has no
+// labels of others.
 func (r *Reconciler) selectedNodes(ctx context.Context, selector map[string]string) (map[string]bool, error) {
 	if len(selector) == 0 {
 		return nil, nil
@@ -261,9 +266,10 @@ func (r *Reconciler) selectedNodes(ctx context.Context, selector map[string]stri
 	}
 }
 
-// chooseTSC is the frequency that most nodes can give, and of such frequencies the lowest; none is less than least. 0 stands for none.
-// A node may be in others' hands: a frequency is not believed if most nodes tell more than twice as much. A frequency that guests have
-// already is preferred to another that KVM takes for the same, so that nodes have fewer labels.
+// chooseTSC returns the frequency that most nodes can give, and of such frequencies the lowest. None is less
+// than least. 0 stands for none. A node may be in others' hands: a frequency is not believed if most nodes tell
+// more than twice as much. A frequency that guests have already is preferred to another that KVM takes for the
+// same, so that nodes have fewer labels.
 func chooseTSC(nodes []map[string]string, least int64) (best int64) {
 	var told []int64
 	for _, labels := range nodes {
@@ -309,8 +315,8 @@ func chooseTSC(nodes []map[string]string, least int64) (best int64) {
 	return best
 }
 
-// explainScheduling adds to the scheduler's complaint which of the guest's wishes no node can fulfil, and which StorageClass a claim lacks: the
-// scheduler names neither.
+// explainScheduling adds to the scheduler's complaint which of the guest's wishes no node can fulfil, and which
+// StorageClass a claim lacks. The scheduler names neither.
 func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	c := vmi.Status.Condition(v1.ConditionPodScheduled)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1.ReasonUnschedulable {
@@ -346,7 +352,8 @@ func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachi
 // maxUnmet bounds the message.
 const maxUnmet = 8
 
-// RuledOut says which labels of CPUs, or of passt, keep a migration's target pod off the nodes; empty if none does. It reads the pod past the cache, which has no selectors.
+// RuledOut returns which labels of CPUs, or of passt, keep a migration's target pod off the nodes, or "" if
+// none does. It reads the pod past the cache, which has no selectors.
 func (r *Reconciler) RuledOut(ctx context.Context, target *corev1.Pod) (string, error) {
 	pod := &corev1.Pod{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(target), pod); err != nil {
@@ -369,7 +376,8 @@ func (r *Reconciler) RuledOut(ctx context.Context, target *corev1.Pod) (string, 
 	return unmet(selector, forbidden, nodes), nil
 }
 
-// affinityOf reads of a pod's affinity which labels of CPUs its nodes must not have, and which nodes the guest is to leave.
+// affinityOf returns, of a pod's affinity, which labels of CPUs its nodes must not have, and which nodes the
+// guest is to leave.
 func affinityOf(pod *corev1.Pod) (forbidden, left []string) {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil, nil
@@ -389,7 +397,8 @@ func affinityOf(pod *corev1.Pod) (forbidden, left []string) {
 	return forbidden, left
 }
 
-// unmet says why no node has all labels of a selector and none of those that are forbidden; empty if a node is so.
+// unmet returns why no node has all labels of a selector and none of those that are forbidden, or "" if a node
+// is so.
 func unmet(selector map[string]string, forbidden []string, nodes map[string]map[string]string) string {
 	if len(nodes) == 0 {
 		return "there is no other node"
@@ -435,7 +444,7 @@ func unmet(selector map[string]string, forbidden []string, nodes map[string]map[
 	return strings.Join(said, "; ")
 }
 
-// lacks are the labels of a selector that a node does not have, sorted.
+// lacks returns the labels of a selector that a node does not have, sorted.
 func lacks(labels, selector map[string]string) (out []string) {
 	for key, value := range selector {
 		if labels[key] != value {
@@ -455,7 +464,7 @@ func onAny(nodes map[string]map[string]string, key string) bool {
 	return false
 }
 
-// wishes are what labels stand for, in words.
+// wishes returns what labels stand for, in words.
 func wishes(labels []string) string {
 	var out []string
 	for _, label := range labels {
@@ -469,7 +478,7 @@ func wishes(labels []string) string {
 	return strings.Join(out, ", ") + more
 }
 
-// wish is what a label stands for, in words.
+// wish returns what a label stands for, in words.
 func wish(label string) string {
 	for _, w := range []struct{ prefix, text string }{
 		{v1.CPUModelLabel, "the CPU model "}, {v1.CPUFeatureLabel, "the CPU feature "}, {v1.HyperVLabel, "Hyper-V's interface "}, {v1.GuestTSCLabel, "a TSC with the frequency "},

@@ -19,7 +19,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// selected are the labels of CPUs by which the pod of a VMI chooses its node.
+// selected returns the labels of CPUs by which the pod of a VMI chooses its node.
 func selected(pod *corev1.Pod) map[string]string {
 	out := map[string]string{}
 	for key, value := range pod.Spec.NodeSelector {

@@ -110,7 +110,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	return pod, nil
 }
 
-// claimKind is what the VMI calls a claim: a DataVolume's has the DataVolume's name.
+// claimKind returns what the VMI calls a claim. A DataVolume's claim has the DataVolume's name.
 func claimKind(vmi *v1.VirtualMachineInstance, name string) string {
 	if slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.DataVolume != nil && v.DataVolume.Name == name }) {
 		return "DataVolume"
@@ -118,7 +118,7 @@ func claimKind(vmi *v1.VirtualMachineInstance, name string) string {
 	return "PVC"
 }
 
-// podConfig is what the VMI's pods are rendered with.
+// podConfig returns what the VMI's pods are rendered with.
 func (r *Reconciler) podConfig(ctx context.Context) (PodConfig, error) {
 	cluster, err := r.cluster(ctx)
 	if err != nil {
@@ -135,8 +135,8 @@ func (r *Reconciler) podConfig(ctx context.Context) (PodConfig, error) {
 // pod: the wait keeps the attempts apart, and grows with the VMI's age (retryAfter).
 const replaceAfter = 3 * time.Second
 
-// replace deletes a pod in which no guest can start; once the pod is gone, create makes another. It returns how
-// long to wait if it is too early to delete the pod.
+// replace deletes a pod in which no guest can start. Once the pod is gone, create makes another. replace
+// returns how long to wait if it is too early to delete the pod.
 func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, why replacement) (time.Duration, error) {
 	noted := wasRejected(&vmi.Status)
 	why.note(&vmi.Status, r.now())

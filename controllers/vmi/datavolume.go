@@ -19,15 +19,14 @@ import (
 // errFilling means that a DataVolume is still filling a disk.
 var errFilling = errors.New("a disk is being filled")
 
-// filler is the DataVolume that owns a claim and fills its disk, or nil.
+// filler returns the DataVolume that owns a claim and fills its disk, or nil.
 func filler(claim *corev1.PersistentVolumeClaim) *metav1.OwnerReference {
 	return owner.Reference(claim, v1.DataVolumeGroupVersionKind.GroupKind())
 }
 
-// filled says whether the disks of all the VMI's claims may be used. If not, it writes into
-// the status what the VMI waits for. A claim that CDI fills exists before its content does. The
-// cluster may get or lose CDI's kinds at any time, so no DataVolume is watched: a VMI that waits
-// for a DataVolume asks again.
+// filled reports whether the disks of all the VMI's claims may be used. If not, it writes into the status what
+// the VMI waits for. A claim that CDI fills exists before its content does. The cluster may get or lose CDI's
+// kinds at any time, so no DataVolume is watched. A VMI that waits for a DataVolume asks again.
 func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
 	fillings, err := r.fillings(ctx, vmi)
 	if err != nil {
@@ -54,7 +53,8 @@ func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	return err == nil, err
 }
 
-// fillings is the progress of the DataVolumes that own the VMI's claims, up to the first that has failed: the others are not asked about then.
+// fillings returns the progress of the DataVolumes that own the VMI's claims, up to the first that has failed.
+// The others are not asked about then.
 func (r *Reconciler) fillings(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]datavolume.Progress, error) {
 	var all []datavolume.Progress
 	seen := map[string]bool{}
@@ -84,7 +84,7 @@ func (r *Reconciler) fillings(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return all, nil
 }
 
-// next is what a VMI waits for, or nil if all disks are filled: a failure first, then a claim that
+// next returns what a VMI waits for, or nil if all disks are filled. A failure comes first, then a claim that
 // has to be bound.
 func next(fillings []datavolume.Progress) *datavolume.Progress {
 	var first *datavolume.Progress

@@ -7,8 +7,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// bookDedicated makes a pod's quality of service Guaranteed, with a whole number of CPUs: only then does the kubelet give its container
-// CPUs of its own. The pod books all memory that its guest may use, whatever the cluster overcommits: the request is a limit too.
+// bookDedicated makes a pod's quality of service Guaranteed, with a whole number of CPUs. Only then does the
+// kubelet give its container CPUs of its own. The pod books all memory that its guest may use, whatever the
+// cluster overcommits: the request is a limit too.
 func bookDedicated(r corev1.ResourceRequirements, domain *v1.DomainSpec, overhead int64) {
 	cpus := *resource.NewQuantity(domain.CPU.HostCPUs(), resource.DecimalSI)
 	r.Requests[corev1.ResourceCPU], r.Limits[corev1.ResourceCPU] = cpus, cpus

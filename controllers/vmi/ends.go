@@ -59,7 +59,7 @@ func (e *ends) forget(vmi types.UID) {
 	delete(e.byVMI, vmi)
 }
 
-// lastWord is the VM's end by the last status of its deleted pod, or else fallback.
+// lastWord returns the VM's end by the last status of its deleted pod, or else fallback.
 func (r *Reconciler) lastWord(vmi *v1.VirtualMachineInstance, fallback end) end {
 	if last, ok := r.ends.of(vmi); ok {
 		return last
@@ -80,8 +80,8 @@ func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// nameOfVMI is the name of the VMI that a pod names as its own. A pod keeps its annotation
-// when the garbage collector removes its owner.
+// nameOfVMI returns the name of the VMI that a pod names as its own. A pod keeps its annotation when the
+// garbage collector removes its owner.
 func nameOfVMI(pod client.Object) string {
 	if vmi := owner.Reference(pod, v1.VirtualMachineInstanceGroupVersionKind.GroupKind()); vmi != nil {
 		return vmi.Name
@@ -109,8 +109,8 @@ func (r *Reconciler) podEvents() handler.EventHandler {
 	}
 }
 
-// podEnd says how a VM ended, once its pod has ended. The launcher's termination message comes
-// first; without a message, the kubelet's report counts.
+// podEnd returns how a VM ended, and reports whether its pod has ended. The launcher's termination message
+// comes first. Without a message, the kubelet's report counts.
 func podEnd(pod *corev1.Pod) (end, bool) {
 	c := computeStatus(pod)
 	switch {
@@ -152,8 +152,8 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	return end{v1.Failed, orElse(t.Reason, "Error"), fmt.Sprintf("virt-launcher exited with code %d without saying why %s", t.ExitCode, t.Message)}, true
 }
 
-// lost says whether the container ended unseen, as in a power cut. containerd then reports
-// exit code 255 and reason Unknown, the kubelet ContainerStatusUnknown.
+// lost reports whether the container ended unseen, as in a power cut. containerd then reports exit code 255 and
+// reason Unknown, the kubelet ContainerStatusUnknown.
 func lost(t *corev1.ContainerStateTerminated) bool {
 	return t.Reason == "ContainerStatusUnknown" || t.Reason == "Unknown" && t.ExitCode == 255
 }

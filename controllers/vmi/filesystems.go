@@ -44,10 +44,12 @@ func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodC
 	}
 }
 
-// serveFiles is the command of a container that shares files. The container is virtiofsd's sandbox: virtiofsd could make another only with privileges.
-// A guest that moves goes on also where a file that it had open has another name on the target, as in a ConfigMap that has changed: the guest gets
-// an error for that file alone. Others may rename a claim's files while the guest moves. So the source corrects the paths at the end, and tells the target which
-// file each is: the guest gets no other file in a file's place. Config volumes are made anew on the target, of other files.
+// serveFiles returns the command of a container that shares files. The container is virtiofsd's sandbox:
+// virtiofsd could make another only with privileges. A guest that moves goes on also where a file that it had
+// open has another name on the target, as in a ConfigMap that has changed. The guest gets an error for that
+// file alone. Others may rename a claim's files while the guest moves. So the source corrects the paths at the
+// end, and tells the target which file each is: the guest gets no other file in a file's place. Config volumes
+// are made anew on the target, of other files.
 func serveFiles(vmi *v1.VirtualMachineInstance, volume string) []string {
 	command := []string{launcherBinary, "serve-files", "--most=" + strconv.Itoa(filesystemFiles), "--", "--shared-dir=" + layout.FileSystemRoot,
 		"--sandbox=none", "--seccomp=kill", "--cache=auto", "--migration-on-error=guest-error"}
@@ -61,10 +63,11 @@ func sharesClaim(vmi *v1.VirtualMachineInstance, volume string) bool {
 	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume && vmi.Claim(&v) != nil })
 }
 
-// filesystemResources are those of a container that shares files. CPU and the requests are KubeVirt's. The kernel books a page of the guest's
-// memory on the container that touches the page first, and that may be virtiofsd's, which reads a file into a page that is new. So the limit is as
-// much as the guest has and more, or virtiofsd would be killed. QEMU touches all pages of a guest with CPUs of its own first; that pod must have
-// the same requests and limits, or the kubelet gives it no CPUs.
+// filesystemResources returns the resources of a container that shares files. CPU and the requests are
+// KubeVirt's. The kernel books a page of the guest's memory on the container that touches the page first. That
+// may be virtiofsd's, which reads a file into a page that is new. So the limit is as much as the guest has and
+// more, or virtiofsd would be killed. QEMU touches all pages of a guest with CPUs of its own first. The pod of
+// such a guest must have the same requests and limits, or the kubelet gives it no CPUs.
 func filesystemResources(domain *v1.DomainSpec) corev1.ResourceRequirements {
 	memory := *resource.NewQuantity(filesystemMemory, resource.BinarySI)
 	if domain.CPU.Dedicated() {
@@ -78,8 +81,8 @@ func filesystemResources(domain *v1.DomainSpec) corev1.ResourceRequirements {
 	}
 }
 
-// holder is the container that mounts a volume, and where: the container that shares the volume's files, or else the launcher's, which mounts the
-// volume at path.
+// holder returns the container that mounts a volume, and where. It is the container that shares the volume's
+// files, or else the launcher's, which mounts the volume at path.
 func holder(pod *corev1.Pod, volume, path string) (c *corev1.Container, at string) {
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; c.Name == v1.FilesystemContainerPrefix+volume {
@@ -89,8 +92,9 @@ func holder(pod *corev1.Pod, volume, path string) (c *corev1.Container, at strin
 	return &pod.Spec.Containers[0], path
 }
 
-// observeSidecars says in conditions that the guest has lost a file system or an interface: a container says by its exit code that its program has
-// ended before QEMU. QEMU cannot connect to another program, and the kubelet's next attempts end with the same code. It is pure.
+// observeSidecars writes into conditions that the guest has lost a file system or an interface. A container
+// says by its exit code that its program has ended before QEMU. QEMU cannot connect to another program, and the
+// kubelet's next attempts end with the same code. It is pure.
 func observeSidecars(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) {
 	volume := func(name string) string { return name }
 	observeSidecar(&vmi.Status, pod, now, v1.FilesystemContainerPrefix, volume, v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Reason: v1.ReasonVirtioFSDEnded,
@@ -100,8 +104,8 @@ func observeSidecars(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1
 		Message: "the program passt that connects an interface of the guest has ended, and the guest has no network there until it moves, or the VM is stopped and started: "})
 }
 
-// observeSidecar sets a condition, or takes the condition back; prefix begins the containers' names, and named is what the guest's owner calls the thing
-// that the rest of a container's name is for.
+// observeSidecar sets a condition, or takes the condition back. prefix begins the containers' names. named
+// returns what the guest's owner calls the thing that the rest of a container's name is for.
 func observeSidecar(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time, prefix string, named func(string) string, c v1.VirtualMachineInstanceCondition) {
 	if status.Phase != v1.Running {
 		status.RemoveCondition(c.Type)
@@ -125,7 +129,7 @@ func observeSidecar(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 	status.SetCondition(c, now)
 }
 
-// hasLost says whether a container's guest has lost what the container's program serves.
+// hasLost reports whether a container's guest has lost what the container's program serves.
 func hasLost(c *corev1.ContainerStatus) bool {
 	return slices.ContainsFunc([]*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated},
 		func(end *corev1.ContainerStateTerminated) bool {

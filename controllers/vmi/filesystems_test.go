@@ -13,7 +13,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
 )
 
-// sharing is a running pod whose container for the file system data has had these two last states.
+// sharing returns a running pod whose container for the file system data has had these two last states.
 func sharing(state, last corev1.ContainerState) *corev1.Pod {
 	pod := podIn(corev1.PodRunning, running())
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{

@@ -19,15 +19,14 @@ import (
 // Services send nothing to a guest that is paused.
 const unpausedGate corev1.PodConditionType = "kubevirt.io/virtual-machine-unpaused"
 
-// hasGate says whether a pod has the gate.
+// hasGate reports whether a pod has the gate.
 func hasGate(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == unpausedGate })
 }
 
-// unpaused is the new value of the gate's condition, or nil if nothing is to be written. The
-// first write is due when the guest runs, or is paused from the start. KubeVirt writes
-// earlier: there a guest that has not been started counts as not paused, and Services send to
-// it.
+// unpaused returns the new value of the gate's condition, or nil if nothing is to be written. The first write
+// is due when the guest runs, or is paused from the start. KubeVirt writes earlier: there a guest that has not
+// been started counts as not paused, and Services send to it.
 func unpaused(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) *corev1.PodCondition {
 	if !hasGate(pod) || vmi.Status.Phase != v1.Running || pod.DeletionTimestamp != nil {
 		return nil
@@ -62,9 +61,8 @@ func booting(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
 	return 0
 }
 
-// openGate writes the gate's condition, or returns how long to wait until then. The patch
-// names only this condition: a strategic merge patch merges conditions by type, and the other
-// conditions are the kubelet's.
+// openGate writes the gate's condition, or returns how long to wait until then. The patch names only this
+// condition. A strategic merge patch merges conditions by type, and the other conditions are the kubelet's.
 func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
 	c := unpaused(vmi, pod, r.now())
 	if c == nil {
@@ -86,8 +84,8 @@ func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return 0, nil
 }
 
-// observeReadiness brings Ready up to date with the readiness probe of a running guest. Any
-// other reason of Ready was written by virt-handler, and stays.
+// observeReadiness brings Ready up to date with the readiness probe of a running guest. virt-handler wrote any
+// other reason of Ready, which stays.
 func observeReadiness(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) {
 	ready := vmi.Status.Condition(v1.ConditionReady)
 	if vmi.Spec.ReadinessProbe == nil || vmi.Status.Phase != v1.Running || ready == nil ||

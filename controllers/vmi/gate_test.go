@@ -15,7 +15,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// gated is a launcher pod that runs, as it is made, with these conditions.
+// gated returns a launcher pod that runs, as it is made, with these conditions.
 func gated(t *testing.T, conditions ...corev1.PodCondition) *corev1.Pod {
 	t.Helper()
 	pod := Pod(load(t, "testdata/minimal"), testConfig)

@@ -20,7 +20,7 @@ import (
 // virt-handlers move the guest. The VMI's pod is the pod where the guest is to run: first the source's, and
 // the target's from the decision on.
 
-// TargetPod renders the pod to which a migration moves a VMI's guest, and says what the pod may use.
+// TargetPod renders the pod to which a migration moves a VMI's guest, and returns what the pod may use.
 func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error) {
 	config, err := r.podConfig(ctx)
 	if err != nil {
@@ -101,8 +101,8 @@ const betweenDelay = time.Second
 // giveBackPatience is how long the target's virt-handler has to give a guest back that its QEMU did not let run.
 const giveBackPatience = 30 * time.Second
 
-// between says whether the guest is in no pod for a while, so that the end of the VMI's pod is not the guest's. The pod
-// may be nil. Package migration bounds the time by its decision.
+// between reports whether the guest is in no pod for a while, so that the end of the VMI's pod is not the
+// guest's. The pod may be nil. Package migration bounds the time by its decision.
 func (r *Reconciler) between(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, companions map[string]*corev1.Pod) bool {
 	m := vmi.Migration()
 	if m == nil {
@@ -128,8 +128,9 @@ func (r *Reconciler) between(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, co
 	return false
 }
 
-// neverRan says whether a pod has ended, and its launcher says that the guest did not run there. A guest that left its source by
-// post-copy is whole there then: a launcher that has not all of its memory ends with another reason.
+// neverRan reports whether a pod has ended, and its launcher says that the guest did not run there. A guest
+// that left its source by post-copy is whole there then: a launcher that has not all of its memory ends with
+// another reason.
 func neverRan(pod *corev1.Pod) bool {
 	if pod == nil {
 		return false
@@ -138,8 +139,8 @@ func neverRan(pod *corev1.Pod) bool {
 	return ended && (last.reason == string(control.ReasonStartFailed) || last.reason == string(control.ReasonNeverStarted))
 }
 
-// companions are the VMI's launcher pods that are there and do not have its guest: the target of a migration, or
-// the source of one that has just ended.
+// companions returns the VMI's launcher pods that are there and do not have its guest. They are the target of a
+// migration, or the source of one that has just ended.
 func (r *Reconciler) companions(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]*corev1.Pod, error) {
 	found := map[string]*corev1.Pod{}
 	for _, p := range vmi.Status.LauncherPods {
@@ -189,7 +190,7 @@ func observeCompanions(vmi *v1.VirtualMachineInstance, found map[string]*corev1.
 	status.LauncherPods = list
 }
 
-// awaited says whether a pod is the target of a migration, and is still to be made.
+// awaited reports whether a pod is the target of a migration, and is still to be made.
 func awaited(vmi *v1.VirtualMachineInstance, pod string) bool {
 	m := vmi.Migration()
 	return m != nil && m.Decision == "" && m.TargetPod == pod
@@ -202,8 +203,8 @@ func ended(pod *corev1.Pod) bool {
 // goneDelay is how much longer than its grace period a pod may take to end before its node counts as gone.
 const goneDelay = 10 * time.Second
 
-// holdUp says whether a companion keeps a deleted VMI from going. A pod on a node that does not answer does not, if it is
-// decided that its guest does not run there.
+// holdUp reports whether a companion keeps a deleted VMI from going. A pod on a node that does not answer does
+// not, if it is decided that its guest does not run there.
 func (r *Reconciler) holdUp(vmi *v1.VirtualMachineInstance, companions map[string]*corev1.Pod) bool {
 	for name, pod := range companions {
 		m := vmi.Status.MigrationState
@@ -228,7 +229,7 @@ func (r *Reconciler) removeCompanions(ctx context.Context, found map[string]*cor
 	return nil
 }
 
-// observeMigratable says whether the guest can move to another node.
+// observeMigratable writes into the status whether the guest can move to another node.
 func observeMigratable(vmi *v1.VirtualMachineInstance, now metav1.Time) {
 	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionTrue, Reason: v1.ReasonMigratable, Message: "the guest can move to another node"}
 	vmi.Status.MigrationMethod = vmi.Method()

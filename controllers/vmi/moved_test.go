@@ -55,7 +55,7 @@ func TestTargetPodIsTheGuestsPodElsewhere(t *testing.T) {
 	}
 }
 
-// off are the requirements that keep a pod off nodes.
+// off returns the requirements that keep a pod off nodes.
 func off(nodes ...string) []corev1.NodeSelectorRequirement {
 	var out []corev1.NodeSelectorRequirement
 	for _, node := range nodes {
@@ -211,7 +211,7 @@ func (m *move) steps() {
 	}
 }
 
-// ends has a pod end with a word of its launcher.
+// ends makes a pod end with a word of its launcher.
 func (m *move) ends(pod *corev1.Pod, reason string) {
 	m.t.Helper()
 	now := &corev1.Pod{}
@@ -261,7 +261,8 @@ func TestVMIIsWhereTheDecisionSays(t *testing.T) {
 	}
 }
 
-// TestGuestThatTheTargetRefusesIsGivenBack: the target's QEMU did not let the guest run.
+// TestGuestThatTheTargetRefusesIsGivenBack: a guest that the target's QEMU did not let run is given back to its
+// source.
 func TestGuestThatTheTargetRefusesIsGivenBack(t *testing.T) {
 	m := newMove(t)
 	m.change(func(s *v1.VirtualMachineInstanceStatus) { s.MigrationState.Decision = v1.DecisionTarget })
@@ -293,8 +294,9 @@ func TestEndedSourceDoesNotEndAnUndecidedVMI(t *testing.T) {
 	}
 }
 
-// TestTargetRefusingPostCopyDoesNotEndTheVMI: the end of a target whose QEMU did not let a guest run that had all of its memory there is not the guest's end: its
-// source is about to get it back. Any other end of a target is.
+// TestTargetRefusingPostCopyDoesNotEndTheVMI: the end of a target whose QEMU did not let a guest run that had
+// all of its memory there is not the guest's end. Its source is about to get the guest back. Any other end of a
+// target is the guest's end.
 func TestTargetRefusingPostCopyDoesNotEndTheVMI(t *testing.T) {
 	for reason, want := range map[string]v1.VirtualMachineInstancePhase{"StartFailed": v1.Running, "PostCopyFailed": v1.Failed, "QEMUExited": v1.Failed} {
 		m := newMove(t)
@@ -310,7 +312,8 @@ func TestTargetRefusingPostCopyDoesNotEndTheVMI(t *testing.T) {
 	}
 }
 
-// TestDeletedSourceDoesNotEndAnUndecidedVMI: the same, when the source's pod is gone before anybody looks.
+// TestDeletedSourceDoesNotEndAnUndecidedVMI: a source that is gone before anybody looks does not end its VMI
+// before it is decided whether the guest has arrived.
 func TestDeletedSourceDoesNotEndAnUndecidedVMI(t *testing.T) {
 	m := newMove(t)
 	ended := m.source.DeepCopy()

@@ -24,9 +24,9 @@ import (
 // tells when a policy changes: see migration.Policies.
 const policyDelay = 30 * time.Second
 
-// observeMoves says of each volume whether a migration copies its disk to another claim. It returns after how long to
-// look again, because a policy may change. During a migration, and while the policies cannot be read, it stays as it
-// was whether a disk is copied.
+// observeMoves writes of each volume whether a migration copies its disk to another claim. It returns after how
+// long to look again, because a policy may change. During a migration, and while the policies cannot be read,
+// it stays as it was whether a disk is copied.
 func (r *Reconciler) observeMoves(ctx context.Context, vmi *v1.VirtualMachineInstance, vm *v1.VirtualMachine) time.Duration {
 	r.observeUpdate(vmi, vm)
 	if vmi.Migration() != nil || r.Policy == nil {
@@ -63,7 +63,7 @@ func (r *Reconciler) observeUpdate(vmi *v1.VirtualMachineInstance, vm *v1.Virtua
 	vmi.Status.RemoveCondition(v1.ConditionVolumesChange)
 }
 
-// named is the claim that a user named for a volume, and that is ready to take its disk, or nil.
+// named returns the claim that a user named for a volume, and that is ready to take its disk, or nil.
 func named(vm *v1.VirtualMachine, volume string) *v1.PersistentVolumeClaimInfo {
 	if vm == nil {
 		return nil
@@ -76,7 +76,7 @@ func named(vm *v1.VirtualMachine, volume string) *v1.PersistentVolumeClaimInfo {
 	return nil
 }
 
-// movesTo is the claim that the status has for a volume, or nil.
+// movesTo returns the claim that the status has for a volume, or nil.
 func movesTo(status *v1.VirtualMachineInstanceStatus, volume string) *v1.PersistentVolumeClaimInfo {
 	for i := range status.VolumeStatus {
 		if status.VolumeStatus[i].Name == volume {
@@ -86,9 +86,9 @@ func movesTo(status *v1.VirtualMachineInstanceStatus, volume string) *v1.Persist
 	return nil
 }
 
-// copyable are the volumes whose disks a migration may copy, if a policy permits it: those of the VM's own
-// dataVolumeTemplates, so that the old claim may be deleted, on file systems that only one node can use. It is pure; vm may
-// be nil.
+// copyable returns the volumes whose disks a migration may copy, if a policy permits it. They are those of the
+// VM's own dataVolumeTemplates, so that the old claim may be deleted, on file systems that only one node can
+// use. It is pure. vm may be nil.
 func copyable(vmi *v1.VirtualMachineInstance, vm *v1.VirtualMachine) []string {
 	if vm == nil {
 		return nil
@@ -160,7 +160,7 @@ func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	return 0, r.release(ctx, vmi)
 }
 
-// hasClaims says whether it was seen that a claim has one of the VMI's disks.
+// hasClaims reports whether it was seen that a claim has one of the VMI's disks.
 func hasClaims(vmi *v1.VirtualMachineInstance) bool {
 	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.PersistentVolumeClaimInfo != nil })
 }

@@ -24,9 +24,9 @@ type attachment struct {
 	Interface string `json:"interface"`
 }
 
-// addNetworks tells Multus the VMI's networks. The pod's interface gets the guest's MAC: a plugin
-// may let only the interface's MAC pass (macspoofchk of the plugin bridge), or deliver frames for
-// it only (macvlan).
+// addNetworks writes into annotations the VMI's networks, by which Multus is told of them. The pod's interface
+// gets the guest's MAC: a plugin may let only the interface's MAC pass (macspoofchk of the plugin bridge), or
+// deliver frames for it only (macvlan).
 func addNetworks(annotations map[string]string, vmi *v1.VirtualMachineInstance) {
 	var beside []attachment
 	for i := range vmi.Spec.Networks {
@@ -51,8 +51,7 @@ func addNetworks(annotations map[string]string, vmi *v1.VirtualMachineInstance) 
 	annotations[networksAnnotation] = string(text)
 }
 
-// macOn is the MAC of the guest's interface on a network beside the pod's, as package resolve has
-// it.
+// macOn returns the MAC of the guest's interface on a network beside the pod's, as package resolve has it.
 func macOn(vmi *v1.VirtualMachineInstance, n *v1.Network) string {
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.Name == n.Name {

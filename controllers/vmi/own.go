@@ -15,9 +15,8 @@ import (
 )
 
 // pod returns the launcher pod that has the VMI's guest, or nil. A pod of the right name that is not the VMI's
-// own does not count, whatever its labels say. watched says whether the pod's changes bring us
-// back: a pod without the launchers' label is not in the cache, and a pod without owner may
-// name another VMI, or none.
+// own does not count, whatever its labels say. watched says whether the pod's changes bring us back. A pod
+// without the launchers' label is not in the cache, and a pod without owner may name another VMI, or none.
 func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (found *corev1.Pod, watched bool, err error) {
 	pod := &corev1.Pod{}
 	watched = true
@@ -39,16 +38,15 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (f
 	return pod, watched && nameOfVMI(pod) == vmi.Name, nil
 }
 
-// owns says whether a pod of the right name is the VMI's. Where a VMI is deleted with
-// --cascade=orphan, the garbage collector removes the pod's owner. But the guest runs on, and
-// must end before another starts. Then the pod's UID in the VMI's status, which only
-// virt-controller writes, shows the owner.
+// owns reports whether a pod of the right name is the VMI's. Where a VMI is deleted with --cascade=orphan, the
+// garbage collector removes the pod's owner. But the guest runs on, and must end before another starts. Then
+// the pod's UID in the VMI's status, which only virt-controller writes, shows the owner.
 func owns(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
 	return owner.Controls(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
 }
 
-// TrimPod returns a function that drops what is not looked at here from a launcher pod before it
-// is cached. That is most of it, and there are as many as VMIs.
+// TrimPod returns a function that drops from a launcher pod what this package does not look at, before the pod
+// is cached. That is most of the pod, and there are as many launcher pods as VMIs.
 func TrimPod(keys follow.Keys) func(object any) (any, error) {
 	return func(object any) (any, error) {
 		pod, ok := object.(*corev1.Pod)

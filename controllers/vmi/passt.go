@@ -35,12 +35,13 @@ const (
 	otherMTU = 1500
 )
 
-// hasPasst says whether an interface of the VMI's has the binding passt.
+// hasPasst reports whether an interface of the VMI's has the binding passt.
 func hasPasst(vmi *v1.VirtualMachineInstance) bool {
 	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Interfaces, func(nic v1.Interface) bool { return nic.PasstBinding != nil })
 }
 
-// interfaceAt is the name of the interface at a place in the VMI's spec, or the place if the spec has no interface there.
+// interfaceAt returns the name of the interface at a place in the VMI's spec, or the place if the spec has no
+// interface there.
 func interfaceAt(vmi *v1.VirtualMachineInstance, place string) string {
 	nics := vmi.Spec.Domain.Devices.Interfaces
 	if i, err := strconv.Atoi(place); err == nil && 0 <= i && i < len(nics) {
@@ -71,9 +72,9 @@ func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig)
 // addressOption tells serve-network the guest's IPv4 address, where it is not the pod's.
 const addressOption = "--guest-address="
 
-// guestAddress is the IPv4 address of the guest behind passt in a pod: the address of the pod in which the guest has started. A guest that has moved
-// does not ask DHCP anew. Until the guest sends something, passt would send to the new pod's address, which the guest does not have. The address is
-// empty if the pod has none.
+// guestAddress returns the IPv4 address of the guest behind passt in a pod, or "" if the pod has none. It is
+// the address of the pod in which the guest has started. A guest that has moved does not ask DHCP anew. Until
+// the guest sends something, passt would send to the new pod's address, which the guest does not have.
 func guestAddress(pod *corev1.Pod) string {
 	var candidates []string
 	for _, c := range pod.Spec.InitContainers {
@@ -95,8 +96,8 @@ func guestAddress(pod *corev1.Pod) string {
 	return ""
 }
 
-// passt is the command of the container. The guest does not reach the pod's loopback by the gateway's address (--no-map-gw). The address is that of a
-// guest that comes from another pod.
+// passt returns the command of the container. The guest does not reach the pod's loopback by the gateway's
+// address (--no-map-gw). The address is that of a guest that comes from another pod.
 func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface, address string) []string {
 	tcp, udp := "all", "all"
 	least := passtListens
@@ -114,7 +115,7 @@ func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface, address string) []s
 	return command
 }
 
-// ports are those of a protocol, as passt takes them.
+// ports returns the ports of a protocol, as passt takes them.
 func ports(list []v1.Port, protocol string) string {
 	var out []string
 	for _, p := range list {
@@ -128,8 +129,9 @@ func ports(list []v1.Port, protocol string) string {
 	return strings.Join(out, ",")
 }
 
-// passtResources are those of the container. The limit keeps the connections of a guest, and those of its peers, from taking the node's memory. A pod
-// whose guest has CPUs of its own must have the same requests and limits, or the kubelet gives it no CPUs.
+// passtResources returns the resources of the container. The limit keeps the connections of a guest, and those
+// of its peers, from taking the node's memory. A pod whose guest has CPUs of its own must have the same
+// requests and limits, or the kubelet gives it no CPUs.
 func passtResources(vmi *v1.VirtualMachineInstance, nic v1.Interface) corev1.ResourceRequirements {
 	booked := passtMemory
 	if len(nic.Ports) == 0 {

@@ -60,7 +60,7 @@ type PodConfig struct {
 	GuestAddress string
 }
 
-// isForeign says whether a guest runs on nodes of another architecture than its own.
+// isForeign reports whether a guest runs on nodes of another architecture than its own.
 func (c *PodConfig) isForeign(vmi *v1.VirtualMachineInstance) bool {
 	return c.Cluster != nil && c.Cluster.NodeArchitecture(vmi.Spec.Architecture) != vmi.Spec.Architecture
 }
@@ -197,9 +197,9 @@ func podAnnotations(vmi *v1.VirtualMachineInstance, config PodConfig) map[string
 	return annotations
 }
 
-// nodeSelector does not select kubevirt.io/schedulable. A kubelet that restarts ends pods
-// whose selector its node no longer matches, and so would end guests that run well without
-// virt-handler. A node without virt-handler has no slots, so that no VMI starts there.
+// nodeSelector returns the labels that the pod's node must have. It does not select kubevirt.io/schedulable. A
+// kubelet that restarts ends pods whose selector its node no longer matches, and so would end guests that run
+// well without virt-handler. A node without virt-handler has no slots, so that no VMI starts there.
 func nodeSelector(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]string {
 	selector := map[string]string{}
 	maps.Copy(selector, cpuSelector(vmi, config))
@@ -251,8 +251,8 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 	return c
 }
 
-// launcherProcs says on how many CPUs virt-launcher's goroutines run at the same time. Go keeps memory for each such CPU:
-// virt-launcher would have 2.6 MiB more on a node with 64 CPUs.
+// launcherProcs returns the variable that says on how many CPUs virt-launcher's goroutines run at the same
+// time. Go keeps memory for each such CPU: virt-launcher would have 2.6 MiB more on a node with 64 CPUs.
 func launcherProcs() corev1.EnvVar { return corev1.EnvVar{Name: "GOMAXPROCS", Value: "2"} }
 
 // addImages mounts the images of container disks and of the kernel.

@@ -72,7 +72,8 @@ func TestPodGolden(t *testing.T) {
 	}
 }
 
-// TestPodIsRestricted asks Kubernetes' own checks.
+// TestPodIsRestricted: Kubernetes' own checks admit the pod to a namespace that enforces the restricted
+// standard.
 func TestPodIsRestricted(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -97,7 +98,7 @@ func TestPodIsRestricted(t *testing.T) {
 	}
 }
 
-// Every volume is mounted once, and every mount has its volume.
+// TestEveryVolumeIsMountedOnce: every volume is mounted once, and every mount has its volume.
 func TestEveryVolumeIsMountedOnce(t *testing.T) {
 	for _, dir := range cases(t) {
 		spec := Pod(load(t, dir), testConfig).Spec
@@ -137,7 +138,7 @@ func TestEveryVolumeIsMountedOnce(t *testing.T) {
 	}
 }
 
-// The hash was made with sha1sum.
+// TestLabelOfALongName: a name that is too long for a label ends in a hash. The hash was made with sha1sum.
 func TestLabelOfALongName(t *testing.T) {
 	limit := strings.Repeat("a", 63)
 	for name, want := range map[string]string{
@@ -198,7 +199,7 @@ func TestMemoryOverhead(t *testing.T) {
 	}
 }
 
-// TestThreadOverhead: a MiB for each thread that serves disks.
+// TestThreadOverhead: a MiB is booked for each thread that serves disks.
 func TestThreadOverhead(t *testing.T) {
 	for name, tt := range map[string]struct {
 		policy v1.IOThreadsPolicy

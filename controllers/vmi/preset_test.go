@@ -16,12 +16,12 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/listing"
 )
 
-// preset sets the CPU of every VMI.
+// preset returns a preset that sets the CPU of every VMI.
 func preset(name string, cores uint32) v1.VirtualMachineInstancePreset {
 	return v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.DomainSpec{CPU: &v1.CPU{Cores: cores}}}}
 }
 
-// withPresets has a new VMI that nobody has filled in yet, in a namespace with presets.
+// withPresets returns a new VMI that nobody has filled in yet, in a namespace with presets.
 func withPresets(t *testing.T, presets []v1.VirtualMachineInstancePreset, err error, edit func(*v1.VirtualMachineInstance)) *cluster {
 	t.Helper()
 	c := newCluster(t, "", interceptor.Funcs{})
@@ -40,7 +40,7 @@ func withPresets(t *testing.T, presets []v1.VirtualMachineInstancePreset, err er
 	return c
 }
 
-// said are the events so far.
+// said returns the events so far.
 func (c *cluster) said() string {
 	var all []string
 	for recorder := c.Events.(*events.FakeRecorder); len(recorder.Events) > 0; {

@@ -33,7 +33,7 @@ const (
 	overheadConfig    = 3 * mib   // a disk of files, in memory: qemuargs.MaxPacked
 )
 
-// Overhead is the memory booked besides guest RAM, in bytes.
+// Overhead returns the memory booked besides guest RAM, in bytes.
 func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 	domain := &vmi.Spec.Domain
 	const gib = 1 << 30
@@ -62,7 +62,7 @@ func Overhead(vmi *v1.VirtualMachineInstance, emulation bool) int64 {
 	return total + seeds(vmi) + domain.Memory.AddedOverhead()
 }
 
-// ioThreads is how many threads for disks there are at most.
+// ioThreads returns how many threads for disks there are at most.
 func ioThreads(domain *v1.DomainSpec) int64 {
 	policy := ptr.Deref(domain.IOThreadsPolicy, "")
 	if policy == v1.IOThreadsPolicySupplementalPool && domain.IOThreads != nil {
@@ -85,7 +85,7 @@ func ioThreads(domain *v1.DomainSpec) int64 {
 	return 0
 }
 
-// seeds is the memory that cloud-init seeds and disks of files may take, in bytes.
+// seeds returns the memory that cloud-init seeds and disks of files may take, in bytes.
 func seeds(vmi *v1.VirtualMachineInstance) int64 {
 	total := int64(0)
 	for _, v := range vmi.Spec.Volumes {
@@ -106,7 +106,7 @@ func seeds(vmi *v1.VirtualMachineInstance) int64 {
 	return total
 }
 
-// runDirSize limits the pod's folder in memory, in bytes.
+// runDirSize returns the limit of the pod's folder in memory, in bytes.
 func runDirSize(vmi *v1.VirtualMachineInstance) int64 {
 	size := overheadRun + seeds(vmi)
 	if vmi.Spec.Architecture == v1.ARM64 {
@@ -115,7 +115,7 @@ func runDirSize(vmi *v1.VirtualMachineInstance) int64 {
 	return size
 }
 
-// bookedBeside is the memory that a pod books besides its guest's.
+// bookedBeside returns the memory that a pod books besides its guest's.
 func bookedBeside(vmi *v1.VirtualMachineInstance, config PodConfig) *resource.Quantity {
 	return resource.NewQuantity(scaled(Overhead(vmi, config.Emulation || config.isForeign(vmi)), config.Cluster), resource.BinarySI)
 }
@@ -132,9 +132,9 @@ func room(vmi *v1.VirtualMachineInstance, config PodConfig) kit.Room {
 	return r
 }
 
-// resources are those of the launcher's container: the VMI's own, with the overhead added to
-// the memory, and one slot. The cluster's configuration says what the container requests of CPU
-// and memory if the VMI does not.
+// resources returns the resources of the launcher's container: the VMI's own, with the overhead added to the
+// memory, and one slot. The cluster's configuration says what the container requests of CPU and memory if the
+// VMI does not.
 func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.ResourceRequirements {
 	domain := &vmi.Spec.Domain
 	overhead := bookedBeside(vmi, config).Value()
@@ -184,7 +184,7 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 // cpuAllocationRatio).
 const defaultAllocationRatio = 10
 
-// cpuRequest is what a pod requests of the CPU if its VMI does not say.
+// cpuRequest returns what a pod requests of the CPU if its VMI does not say.
 func cpuRequest(vcpus int64, config *v1.KubeVirtConfiguration) resource.Quantity {
 	ratio := int64(defaultAllocationRatio)
 	if config != nil {
@@ -198,7 +198,7 @@ func cpuRequest(vcpus int64, config *v1.KubeVirtConfiguration) resource.Quantity
 	return *resource.NewMilliQuantity(max(1000*vcpus/ratio, 1), resource.DecimalSI)
 }
 
-// guestRequest is what a pod requests of the memory for the guest's if its VMI does not say.
+// guestRequest returns what a pod requests of the memory for the guest's if its VMI does not say.
 func guestRequest(guest *resource.Quantity, config *v1.KubeVirtConfiguration) resource.Quantity {
 	if config == nil || config.DeveloperConfiguration == nil || config.DeveloperConfiguration.MemoryOvercommit <= 0 {
 		return *guest
@@ -218,7 +218,7 @@ const (
 	mostBeside = int64(2) << 60
 )
 
-// scaled is the overhead times the configuration's additionalGuestMemoryOverheadRatio, in bytes.
+// scaled returns the overhead times the configuration's additionalGuestMemoryOverheadRatio, in bytes.
 func scaled(overhead int64, config *v1.KubeVirtConfiguration) int64 {
 	if config == nil || config.AdditionalGuestMemoryOverheadRatio == nil {
 		return overhead

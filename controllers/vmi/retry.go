@@ -47,7 +47,7 @@ func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Du
 	return r.retryAfter(vmi, soonest), nil
 }
 
-// isRefusal says whether the API server will not do something until somebody changes the cluster.
+// isRefusal reports whether the API server will not do something until somebody changes the cluster.
 func isRefusal(err error) bool {
 	return kit.IsRefusal(err) || apierrors.IsAlreadyExists(err)
 }
@@ -55,8 +55,7 @@ func isRefusal(err error) bool {
 // longestDelay bounds the time between two attempts.
 const longestDelay = 5 * time.Minute
 
-// retryAfter is how long a VMI waits between two attempts: a quarter of its age, within
-// bounds.
+// retryAfter returns how long a VMI waits between two attempts: a quarter of its age, within bounds.
 func (r *Reconciler) retryAfter(vmi *v1.VirtualMachineInstance, soonest time.Duration) time.Duration {
 	return min(max(r.Clock.Since(vmi.CreationTimestamp.Time)/4, soonest), longestDelay)
 }

@@ -32,8 +32,9 @@ const (
 	maxNamed         = 8    // networks
 )
 
-// observeSandbox says in the VMI's status why its node cannot connect the pod or mount its volumes, such as a
-// NetworkAttachmentDefinition or a ConfigMap that does not exist. Only the kubelet's events say so. It returns when to look again, or 0.
+// observeSandbox writes into the VMI's status why its node cannot connect the pod or mount its volumes, such as
+// a NetworkAttachmentDefinition or a ConfigMap that does not exist. Only the kubelet's events say so. It
+// returns when to look again, or 0.
 func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
 	since, waits := unconnected(pod)
 	if !waits {
@@ -58,8 +59,8 @@ func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineI
 	return r.retryAfter(vmi, patience), nil
 }
 
-// observeRemoval says in the status of a VMI that is deleted why its node cannot remove the pod: until then, the pod stays, and the VMI
-// too. It returns when to look again, or 0.
+// observeRemoval writes into the status of a VMI that is deleted why its node cannot remove the pod. Until
+// then, the pod stays, and the VMI too. It returns when to look again, or 0.
 func (r *Reconciler) observeRemoval(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
 	if pod == nil || pod.DeletionTimestamp == nil || !onMultus(vmi) {
 		return 0, nil
@@ -72,7 +73,7 @@ func (r *Reconciler) observeRemoval(ctx context.Context, vmi *v1.VirtualMachineI
 	return min(max(over/4, connectPatience), longestDelay), err
 }
 
-// tell says which of the troubles a pod has, if its node has told any.
+// tell writes into the VMI's status which of the troubles a pod has, and reports whether its node has told any.
 func (r *Reconciler) tell(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, troubles []trouble) (bool, error) {
 	events := &corev1.EventList{}
 	err := r.Live.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxSandboxEvents), client.MatchingFields{"involvedObject.uid": string(pod.UID)})
@@ -86,13 +87,13 @@ func (r *Reconciler) tell(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	return trouble != nil, nil
 }
 
-// onMultus says whether a VMI has a network of Multus.
+// onMultus reports whether a VMI has a network of Multus.
 func onMultus(vmi *v1.VirtualMachineInstance) bool {
 	return slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Multus != nil })
 }
 
-// networksOf names a VMI's networks of Multus, after a complaint: a plugin's own words may name none of them. An event has place for the
-// first 1024 bytes only.
+// networksOf names a VMI's networks of Multus, after a complaint. A plugin's own words may name none of them.
+// An event has place for the first 1024 bytes only.
 func networksOf(vmi *v1.VirtualMachineInstance) string {
 	if !onMultus(vmi) {
 		return ""
@@ -110,9 +111,10 @@ func networksOf(vmi *v1.VirtualMachineInstance) string {
 	return ". The VMI's networks of Multus are " + strings.Join(names, ", ")
 }
 
-// latest is the trouble of which the latest event tells, and the best message about it; nil without such an event. An event
-// stays for an hour, also when its trouble has gone by: the node connects a pod only after it has mounted all volumes.
-// Beside the messages that name an object, the kubelet has messages that only count volumes, and may be later.
+// latest returns the trouble of which the latest event tells, and the best message about it, or nil without
+// such an event. An event stays for an hour, also when its trouble has gone by: the node connects a pod only
+// after it has mounted all volumes. Beside the messages that name an object, the kubelet has messages that only
+// count volumes, and may be later.
 func latest(troubles []trouble, events []corev1.Event) (of *trouble, message string) {
 	var newest metav1.Time
 	for i, t := range troubles {
@@ -129,7 +131,7 @@ func latest(troubles []trouble, events []corev1.Event) (of *trouble, message str
 	return of, message
 }
 
-// namesVolume says whether the kubelet's message names the volume that it cannot mount.
+// namesVolume reports whether the kubelet's message names the volume that it cannot mount.
 func namesVolume(e corev1.Event) bool { return strings.Contains(e.Message, "MountVolume.") }
 
 // trouble is what a node may be unable to do for a pod, and the reason of the kubelet's events about it.
@@ -151,12 +153,12 @@ func (t trouble) about(vmi *v1.VirtualMachineInstance, message string) string {
 // startTroubles are those before a pod's first container, in the order in which the kubelet does what fails.
 var startTroubles = []trouble{{v1.ReasonMountFailed, "mount a volume of the pod"}, {v1.ReasonSandboxFailed, "set up the pod"}}
 
-// mountsObjects says whether the pod of a VMI has ConfigMaps or Secrets, which may be missing.
+// mountsObjects reports whether the pod of a VMI has ConfigMaps or Secrets, which may be missing.
 func mountsObjects(vmi *v1.VirtualMachineInstance) bool {
 	return len(handover.Secrets(vmi)) > 0 || slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.IsConfig() })
 }
 
-// unconnected says whether a pod waits for its node to mount its volumes and to set it up, and since when.
+// unconnected reports whether a pod waits for its node to mount its volumes and to set it up, and since when.
 func unconnected(pod *corev1.Pod) (since time.Time, waits bool) {
 	if pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil {
 		return time.Time{}, false
@@ -172,7 +174,7 @@ func unconnected(pod *corev1.Pod) (since time.Time, waits bool) {
 	return since, waits
 }
 
-// complaint is the part of the kubelet's message that stays the same at each attempt. Before what a
+// complaint returns the part of the kubelet's message that stays the same at each attempt. Before what a
 // network plugin says, the kubelet names the sandbox, which is another each time.
 func complaint(message string) string {
 	for _, verb := range []string{"failed (add): ", "failed (delete): "} {

@@ -20,7 +20,7 @@ import (
 const sandboxMessage = `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox "%s": plugin type="multus" name="multus" failed (add): ` +
 	`Multus: [tenant/pod/1]: cannot find a network-attachment-definition (lan) in namespace (tenant)`
 
-// sandboxed is a pod that was bound at a time, with the conditions that are given.
+// sandboxed returns a pod that was bound at a time, with the conditions that are given.
 func sandboxed(phase corev1.PodPhase, conditions ...corev1.PodCondition) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "pod", UID: "1"}}
 	pod.Status.Phase = phase
@@ -70,7 +70,8 @@ func TestMissingConfigMapIsInTheStatus(t *testing.T) {
 	}
 }
 
-// TestSandboxThatFailsIsInTheStatus: of a plain VMI too, if its node takes longer than a busy node.
+// TestSandboxThatFailsIsInTheStatus: that its node cannot connect the pod is in the status of a plain VMI too,
+// if the node takes longer than a busy node.
 func TestSandboxThatFailsIsInTheStatus(t *testing.T) {
 	const text = `Failed to create pod sandbox: rpc error: code = Unknown desc = mkdir /var/log/pods/x: file name too long`
 	events := fake.NewClientBuilder().WithObjects(sandboxEvent("a", "1", 1001, text)).

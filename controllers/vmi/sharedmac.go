@@ -23,7 +23,7 @@ type card struct{ nic, network, mac string }
 
 func (c card) key() string { return c.network + " " + c.mac }
 
-// cards are a VMI's on networks of Multus. Only on these do guests meet by their MACs.
+// cards returns a VMI's cards on networks of Multus. Only on these do guests meet by their MACs.
 func cards(vmi *v1.VirtualMachineInstance) (out []card) {
 	for i := range vmi.Spec.Networks {
 		if n := &vmi.Spec.Networks[i]; n.Multus != nil && !n.Multus.Default {
@@ -49,8 +49,8 @@ func indexByMAC(o client.Object) (keys []string) {
 // each says stays the same, however many come and go.
 const maxSharers = 8
 
-// sharing are the other VMIs of the namespace with a card's MAC on the card's network, maxSharers and 1 at most. The cache returns
-// them in any order. VMIs of other namespaces are none of a tenant's business.
+// sharing returns the other VMIs of the namespace with a card's MAC on the card's network, maxSharers and 1 at
+// most. The cache returns them in any order. VMIs of other namespaces are none of a tenant's business.
 func (r *Reconciler) sharing(ctx context.Context, vmi *v1.VirtualMachineInstance, c card) (others []*v1.VirtualMachineInstance, err error) {
 	var all v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingFields{macIndex: c.key()},
@@ -77,8 +77,9 @@ func sharersText(others []*v1.VirtualMachineInstance) string {
 	return fmt.Sprintf("VMI %q has", first.Name)
 }
 
-// observeSharedMAC says in a VMI's status which of its MACs another VMI has too. A network delivers frames for that MAC to one of the two,
-// or to one after the other. Nothing is refused: a guest that is to take over for another may want that. A VMI that has ended shares nothing.
+// observeSharedMAC writes into a VMI's status which of its MACs another VMI has too. A network delivers frames
+// for that MAC to one of the two, or to one after the other. Nothing is refused: a guest that is to take over
+// for another may want that. A VMI that has ended shares nothing.
 func (r *Reconciler) observeSharedMAC(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	if vmi.IsFinal() {
 		return nil // finish took the condition back
@@ -117,8 +118,9 @@ func comesOrEnds() predicate.Predicate {
 	}
 }
 
-// sharersOfMAC are the VMIs that share a MAC with one that has come, gone or ended. Where more than maxSharers are left, none of them says
-// anything else than before. A VMI without a pod says later what it shares: to look at it now would be an attempt to start it.
+// sharersOfMAC returns the VMIs that share a MAC with one that has come, gone or ended. Where more than
+// maxSharers are left, none of them says anything else than before. A VMI without a pod says later what it
+// shares: to look at it now would be an attempt to start it.
 func (r *Reconciler) sharersOfMAC(ctx context.Context, object client.Object) (requests []ctrl.Request) {
 	vmi, ok := object.(*v1.VirtualMachineInstance)
 	if !ok {

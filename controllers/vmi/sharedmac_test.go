@@ -74,7 +74,7 @@ func TestSharedMACIsSaidByBothVMIs(t *testing.T) {
 	says("")
 }
 
-// crowd are VMIs of one namespace with one MAC.
+// crowd returns VMIs of one namespace with one MAC.
 func crowd(t *testing.T, count int) (all []client.Object) {
 	for i := range count {
 		vmi := besideVMI(t, `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}, macAddress: "02:00:00:00:00:01"}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`)

@@ -30,9 +30,10 @@ var errNoResource = errors.New("no resource of network cards")
 
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
 
-// cardResources are the resources of the VMI's interfaces with sriov, by interface. Only the metadata of the networks'
-// NetworkAttachmentDefinitions is read. Their names are a tenant's, and the annotation may be: the pod asks for the resource as
-// a pod of the tenant's own would, and scheduler, quota and device plugin decide.
+// cardResources returns the resources of the VMI's interfaces with sriov, by interface. It reads only the
+// metadata of the networks' NetworkAttachmentDefinitions. Their names are a tenant's, and the annotation may
+// be. The pod asks for the resource as a pod of the tenant's own would, and scheduler, quota and device plugin
+// decide.
 func (r *Reconciler) cardResources(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]string, error) {
 	out, read := map[string]string{}, map[client.ObjectKey]*metav1.PartialObjectMetadata{}
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
@@ -76,8 +77,8 @@ func (r *Reconciler) definition(ctx context.Context, key client.ObjectKey) (*met
 	return definition, r.Live.Get(ctx, key, definition)
 }
 
-// wrongResource says why a name is not that of a resource of a device plugin. A pod's slot and the node's memory and CPU are
-// not a network's to name: the pod has them from its VMI.
+// wrongResource returns why a name is not that of a resource of a device plugin, or "" if it is. A pod's slot
+// and the node's memory and CPU are not a network's to name: the pod has them from its VMI.
 func wrongResource(name string) string {
 	domain, _, qualified := strings.Cut(name, "/")
 	within := func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }
@@ -105,7 +106,7 @@ func bookCards(r corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance, co
 	}
 }
 
-// resourceVariables tell the launcher the resource of each interface with sriov.
+// resourceVariables returns the variables that tell the launcher the resource of each interface with sriov.
 func resourceVariables(vmi *v1.VirtualMachineInstance, config PodConfig) (out []corev1.EnvVar) {
 	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if name := config.Resources[nic.Name]; nic.SRIOV != nil && name != "" {

@@ -25,7 +25,7 @@ import (
 // errNoState means that there is no claim for the guest's state, and that somebody has to change the cluster first.
 var errNoState = errors.New("no claim for the guest's state")
 
-// newStateClaim is the claim for a VMI's state. It is pure.
+// newStateClaim returns the claim for a VMI's state. It is pure.
 func newStateClaim(vmi *v1.VirtualMachineInstance, class *storagev1.StorageClass) *corev1.PersistentVolumeClaim {
 	of := stateclaim.Owner(vmi)
 	const mode = corev1.PersistentVolumeFilesystem
@@ -39,8 +39,8 @@ func newStateClaim(vmi *v1.VirtualMachineInstance, class *storagev1.StorageClass
 	}
 }
 
-// keepState sees to it that a VMI whose state outlives it has a claim, and notes the claim in the status. A claim that
-// waits for its first pod does not hold the launcher pod up, which is that pod.
+// keepState makes sure that a VMI whose state outlives it has a claim, and notes the claim in the status. A
+// claim that waits for its first pod does not hold up the launcher pod, which is that pod.
 func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration) error {
 	if !vmi.Spec.StateClaim() {
 		return nil
@@ -83,13 +83,14 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return nil
 }
 
-// isCopy says whether a migration made a claim with state.
+// isCopy reports whether a migration made a claim with state.
 func isCopy(claim corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[v1.StateCopyOfAnnotation] != ""
 }
 
-// leftClaims are the names, in order, of the claims that may have the state of an earlier VM of the same name: nothing controls them, or a VM of
-// that name with another UID does. Such a claim stays after --cascade=orphan, or comes from a backup. It is pure.
+// leftClaims returns the names, in order, of the claims that may have the state of an earlier VM of the same
+// name. Nothing controls such a claim, or a VM of that name with another UID does. It stays after
+// --cascade=orphan, or comes from a backup. leftClaims is pure.
 func leftClaims(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolumeClaim) (names []string) {
 	for i := range claims {
 		claim := &claims[i]
@@ -103,8 +104,8 @@ func leftClaims(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolume
 	return names
 }
 
-// announceLeft says that a guest begins without the state that an earlier guest may have left. The user must hear of it before the guest has
-// written much: with the old state the guest would have its keys.
+// announceLeft makes an event that a guest begins without the state that an earlier guest may have left. The
+// user must hear of it before the guest has written much: with the old state the guest would have its keys.
 func (r *Reconciler) announceLeft(vmi *v1.VirtualMachineInstance, made string, left []string) {
 	if len(left) == 0 {
 		return
@@ -146,7 +147,7 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineI
 	return claim, nil
 }
 
-// stateClass is the class of claims with state: the configured one, or else the default.
+// stateClass returns the class of claims with state: the configured one, or else the default.
 func (r *Reconciler) stateClass(ctx context.Context, configured string) (*storagev1.StorageClass, error) {
 	if configured != "" {
 		class := &storagev1.StorageClass{}
@@ -169,7 +170,7 @@ func (r *Reconciler) stateClass(ctx context.Context, configured string) (*storag
 	return class, nil
 }
 
-// stateEntry is the status' entry of the claim with the state, in a slice of one, or nothing.
+// stateEntry returns the status' entry of the claim with the state, in a slice of one, or nothing.
 func stateEntry(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 	info := vmi.StateClaimInfo()
 	if info == nil {
@@ -178,7 +179,7 @@ func stateEntry(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 	return []v1.VolumeStatus{{Name: info.ClaimName, PersistentVolumeClaimInfo: info}}
 }
 
-// noteState has the status say which claim has the state.
+// noteState writes into the status which claim has the state.
 func noteState(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) {
 	if old := vmi.StateClaimInfo(); old != nil {
 		vmi.Status.VolumeStatus = slices.DeleteFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.PersistentVolumeClaimInfo == old })
@@ -189,8 +190,8 @@ func noteState(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeCla
 // stateVolume is the name of the pod's volume with the guest's state.
 const stateVolume = "state"
 
-// observeState brings what the status says of the claim with the state up to date. The pod says which claim it is: the
-// status may have been lost when the pod was made.
+// observeState brings what the status says of the claim with the state up to date. The pod says which claim it
+// is. The status may have been lost when the pod was made.
 func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	volumes := onlyState(pod.Spec.Volumes)
 	if len(volumes) == 0 || !vmi.Spec.StateClaim() {
@@ -209,8 +210,9 @@ func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineIns
 	return nil
 }
 
-// stateGone is the name of the claim with the state that a launcher pod waits for in vain; empty if there is none. The claim's finalizer
-// kubernetes.io/pvc-protection keeps it only while a pod with a node uses it. The scheduler gives a pod without its claim no node.
+// stateGone returns the name of the claim with the state that a launcher pod waits for in vain, or "" if there
+// is none. The claim's finalizer kubernetes.io/pvc-protection keeps it only while a pod with a node uses it.
+// The scheduler gives a pod without its claim no node.
 func (r *Reconciler) stateGone(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (string, error) {
 	if pod == nil || pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != "" || !vmi.Spec.StateClaim() {
 		return "", nil
@@ -232,7 +234,7 @@ func (r *Reconciler) stateGone(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return name, nil
 }
 
-// onlyState are, of a pod's volumes, the one with the guest's state.
+// onlyState returns, of a pod's volumes, the one with the guest's state.
 func onlyState(volumes []corev1.Volume) []corev1.Volume {
 	for _, v := range volumes {
 		if v.Name == stateVolume && v.PersistentVolumeClaim != nil {

@@ -26,14 +26,14 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// stateful is a VMI whose UEFI variables outlive it. A VM controls it.
+// stateful gives a VMI UEFI variables that outlive it, and a VM that controls it.
 func stateful(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Firmware = &v1.Firmware{UUID: "5d307ca9-b3ef-428c-8861-06e72d69f223",
 		Bootloader: &v1.Bootloader{EFI: &v1.EFI{SecureBoot: ptr.To(false), Persistent: ptr.To(true)}}}
 	vmi.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: vmi.Name, UID: "the-vm", Controller: ptr.To(true)}}
 }
 
-// newStateful is a cluster with a VMI whose state is on a claim, and with what else there is.
+// newStateful returns a cluster with a VMI whose state is on a claim, and with what else there is.
 func newStateful(t *testing.T, faults interceptor.Funcs, more ...client.Object) *cluster {
 	t.Helper()
 	c := newCluster(t, "", faults, more...)

@@ -45,8 +45,8 @@ func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav
 	observeTermination(status, pod, now)
 }
 
-// observeTermination says in Ready whether the pod is being deleted, and before the guest runs also that it does not run yet. Groups of
-// VMIs replace a guest whose pod goes, however long the guest takes to shut down.
+// observeTermination writes into Ready whether the pod is being deleted, and before the guest runs also that it
+// does not run yet. Groups of VMIs replace a guest whose pod goes, however long the guest takes to shut down.
 func observeTermination(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	ready := status.Condition(v1.ConditionReady)
 	terminating := ready != nil && ready.Reason == v1.ReasonPodTerminating
@@ -61,8 +61,8 @@ func observeTermination(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod
 	}
 }
 
-// toldByHandler says whether virt-handler has written the condition Ready of a VMI that does not
-// run. virt-handler knows more then: a guest may fail or shut down before it has run.
+// toldByHandler reports whether virt-handler has written the condition Ready of a VMI that does not run.
+// virt-handler knows more then: a guest may fail or shut down before it has run.
 func toldByHandler(ready *v1.VirtualMachineInstanceCondition) bool {
 	return ready != nil && (ready.Reason == v1.ReasonGuestFailed || ready.Reason == v1.ReasonGuestShuttingDown)
 }
@@ -90,7 +90,7 @@ func observePod(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod) {
 	}
 }
 
-// launcherImage is the image of virt-launcher that a pod asks for.
+// launcherImage returns the image of virt-launcher that a pod asks for.
 func launcherImage(pod *corev1.Pod) string {
 	for _, c := range pod.Spec.Containers {
 		if c.Name == ContainerName {
@@ -100,8 +100,8 @@ func launcherImage(pod *corev1.Pod) string {
 	return ""
 }
 
-// podIPs are a pod's addresses. Kubernetes permits one address of each family; more than two
-// would make the VMI's status invalid.
+// podIPs returns a pod's addresses. Kubernetes permits one address of each family. More than two would make the
+// VMI's status invalid.
 func podIPs(pod *corev1.Pod) []string {
 	const families = 2
 	var ips []string
@@ -136,8 +136,8 @@ func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
 	setReady(status, metav1.ConditionFalse, e.reason, e.message, now)
 }
 
-// inPostCopy is the end of a guest whose migration this is. Where a launcher ends with its pod before the guest's memory is there, nobody
-// else says that this was the end of a guest in post-copy.
+// inPostCopy returns the end of a guest whose migration this is. Where a launcher ends with its pod before the
+// guest's memory is there, nobody else says that this was the end of a guest in post-copy.
 func (e end) inPostCopy(m *v1.VirtualMachineInstanceMigrationState) end {
 	unsaid := e.phase == v1.Failed && (e.reason == v1.ReasonLauncherKilled || e.reason == v1.ReasonPodDeleted)
 	if !unsaid || m == nil || m.Ended() || !m.PostCopy() || m.Decision != v1.DecisionTarget || m.TargetState != nil && m.TargetState.DomainReadyTimestamp != nil {
@@ -146,8 +146,8 @@ func (e end) inPostCopy(m *v1.VirtualMachineInstanceMigrationState) end {
 	return end{v1.Failed, string(control.ReasonPostCopyFailed), "not all of the guest's memory was on the node to which the guest had moved: " + e.message}
 }
 
-// observeEviction says in a condition that the guest is asked to leave its node. A guest that is on
-// another node has left it.
+// observeEviction writes into a condition that the guest is asked to leave its node. A guest that is on another
+// node has left it.
 func observeEviction(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
 	if status.EvacuationNodeName == "" || status.EvacuationNodeName != status.NodeName {
 		endEviction(status)
@@ -176,7 +176,7 @@ func observeScheduling(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod,
 	status.RemoveCondition(v1.ConditionPodScheduled)
 }
 
-// onlyARM64 is, of a pod's node selector, that the pod is for nodes of arm64; nil for other pods.
+// onlyARM64 returns, of a pod's node selector, that the pod is for nodes of arm64, or nil for other pods.
 func onlyARM64(selector map[string]string) map[string]string {
 	if selector[corev1.LabelArchStable] != v1.ARM64 {
 		return nil
@@ -184,7 +184,7 @@ func onlyARM64(selector map[string]string) map[string]string {
 	return map[string]string{corev1.LabelArchStable: v1.ARM64}
 }
 
-// waitsForARM64 says what can be done for a guest of arm64 that no node takes; empty for others.
+// waitsForARM64 returns what can be done for a guest of arm64 that no node takes, or "" for others.
 func waitsForARM64(pod *corev1.Pod, complaint string) string {
 	if pod.Spec.NodeSelector[corev1.LabelArchStable] != v1.ARM64 || !strings.Contains(complaint, "selector") {
 		return ""
@@ -207,16 +207,15 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 	status.Complain(c.State.Waiting.Reason, c.State.Waiting.Message, now)
 }
 
-// rejected says whether the kubelet rejected the pod, as it does while the slots' device
-// plugin or the node restarts. Such a pod may be replaced if no container of it has run: then
-// nothing starts twice.
+// rejected reports whether the kubelet rejected the pod, as it does while the slots' device plugin or the node
+// restarts. Such a pod may be replaced if no container of it has run: then nothing starts twice.
 func rejected(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == v1.ReasonRejected && computeStatus(pod) == nil
 }
 
-// launched says whether the VMI's launcher has run. After a power cut the kubelet rejects such
-// pods, too, and forgets their containers. The pod then looks as if it had never run, but its
-// guest has run, and has ended.
+// launched reports whether the VMI's launcher has run. After a power cut the kubelet rejects such pods, too,
+// and forgets their containers. The pod then looks as if it had never run, but its guest has run, and has
+// ended.
 func launched(status *v1.VirtualMachineInstanceStatus) bool {
 	return status.Phase == v1.Scheduled || status.Phase == v1.Running
 }
@@ -224,13 +223,13 @@ func launched(status *v1.VirtualMachineInstanceStatus) bool {
 // replacement is why a VMI's pod is being replaced: the condition's reason, which wasRejected knows, and message.
 type replacement struct{ reason, message string }
 
-// rejection is why a rejected pod is replaced.
+// rejection returns why a rejected pod is replaced.
 func rejection(pod *corev1.Pod) replacement {
 	return replacement{v1.ReasonRejected, "the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}
 }
 
-// note says in the status why the pod is being replaced. The VMI becomes
-// Scheduling, because the kubelet may reject a pod before the status reports the pod.
+// note writes into the status why the pod is being replaced. The VMI becomes Scheduling, because the kubelet
+// may reject a pod before the status reports the pod.
 func (why replacement) note(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
 	status.SetPhase(v1.Scheduling, now)
 	status.Complain(why.reason, why.message, now)
@@ -238,9 +237,9 @@ func (why replacement) note(status *v1.VirtualMachineInstanceStatus, now metav1.
 	endEviction(status)
 }
 
-// wasRejected says whether the VMI is to get another pod. A VMI that is Scheduling has a
-// condition about a missing or unfilled claim, or a pod or a claim that could not be created, only after
-// a rejection, or the loss of the claim with its state: before its first pod it is Pending.
+// wasRejected reports whether the VMI is to get another pod. A VMI that is Scheduling has a condition about a
+// missing or unfilled claim, or a pod or a claim that could not be created, only after a rejection, or the loss
+// of the claim with its state: before its first pod it is Pending.
 func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	if status.Phase != v1.Scheduling {
 		return false
@@ -248,7 +247,8 @@ func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	return status.Condition(v1.ConditionProvisioning) != nil || status.ComplaintOf(v1.OwnerReplacement, v1.OwnerPod, v1.OwnerDisks, v1.OwnerState)
 }
 
-// waitingStatus is the container of which the kubelet says why it waits: the launcher's, or one that the launcher's waits for.
+// waitingStatus returns the container of which the kubelet says why it waits: the launcher's, or one that the
+// launcher's waits for.
 func waitingStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	compute := computeStatus(pod)
 	if waits(compute) {

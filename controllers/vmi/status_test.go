@@ -17,7 +17,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// podIn is a pod in a phase, with the launcher's container in a state.
+// podIn returns a pod in a phase, with the launcher's container in a state.
 func podIn(phase corev1.PodPhase, state corev1.ContainerState) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{UID: "pod-uid"},
@@ -112,7 +112,8 @@ func TestHowAPodEnded(t *testing.T) {
 	}
 }
 
-// Each reason that a launcher may give, through its own encoding.
+// TestHowALauncherEndedByItsReason: each reason that a launcher may give ends the VMI as it should, through the
+// launcher's own encoding.
 func TestHowALauncherEndedByItsReason(t *testing.T) {
 	want := map[control.Reason]v1.VirtualMachineInstancePhase{
 		control.ReasonGuestShutdown: v1.Succeeded, control.ReasonShutdown: v1.Succeeded,

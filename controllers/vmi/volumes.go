@@ -35,7 +35,7 @@ func indexByClaim(o client.Object) []string {
 	return names
 }
 
-// usersOfClaim are the VMIs that use a claim.
+// usersOfClaim returns the VMIs that use a claim.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []ctrl.Request {
 	var vmis v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &vmis, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()}); err != nil {
@@ -49,8 +49,8 @@ func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []ct
 	return requests
 }
 
-// TrimClaim keeps only the fields of a PersistentVolumeClaim that this package reads, so that
-// claims that no VMI uses take little memory in the cache.
+// TrimClaim drops the fields of a PersistentVolumeClaim that this package does not read, so that claims that no
+// VMI uses take little memory in the cache.
 func TrimClaim(object any) (any, error) {
 	claim, ok := object.(*corev1.PersistentVolumeClaim)
 	if !ok {
@@ -73,8 +73,8 @@ func TrimClaim(object any) (any, error) {
 	return trimmed, nil
 }
 
-// lackingClasses returns why claims of the VMI get no volumes, in words, and empty if their classes are there. It asks for classes if a claim
-// is not bound.
+// lackingClasses returns why claims of the VMI get no volumes, in words, or "" if their classes are there. It
+// asks for classes if a claim is not bound.
 func (r *Reconciler) lackingClasses(ctx context.Context, vmi *v1.VirtualMachineInstance) (string, error) {
 	var classes *storagev1.StorageClassList
 	var lacks []string
@@ -101,9 +101,8 @@ func (r *Reconciler) lackingClasses(ctx context.Context, vmi *v1.VirtualMachineI
 	return strings.Join(lacks, "; "), nil
 }
 
-// observeVolumes brings the status of the volumes up to date, and returns the name of the
-// first claim that does not exist. Known facts about a claim stay when the claim is missing: a
-// volume that a pod uses cannot go.
+// observeVolumes brings the status of the volumes up to date, and returns the name of the first claim that does
+// not exist. Known facts about a claim stay when the claim is missing: a volume that a pod uses cannot go.
 func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineInstance) (missing string, err error) {
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for i := range vmi.Spec.Volumes {
@@ -126,7 +125,7 @@ func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineI
 	return missing, nil
 }
 
-// volumeStatus is the status of the VMI's volumes. It is pure.
+// volumeStatus returns the status of the VMI's volumes. It is pure.
 func volumeStatus(vmi *v1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) []v1.VolumeStatus {
 	targets := diskTargets(vmi.Spec.Domain.Devices.Disks)
 	var out []v1.VolumeStatus
@@ -144,7 +143,7 @@ func volumeStatus(vmi *v1.VirtualMachineInstance, claims map[string]*corev1.Pers
 	return out
 }
 
-// diskTargets are KubeVirt's names of disks, which count by bus, in order.
+// diskTargets returns KubeVirt's names of disks, which count by bus, in order.
 func diskTargets(disks []v1.Disk) map[string]string {
 	targets, used := map[string]string{}, map[string]int{}
 	for _, d := range disks {
@@ -158,7 +157,7 @@ func diskTargets(disks []v1.Disk) map[string]string {
 	return targets
 }
 
-// letters counts a, b, …, z, aa, ab, …
+// letters returns the name with a number: a, b, …, z, aa, ab, …
 func letters(n int) string {
 	s := ""
 	for ; n >= 0; n = n/26 - 1 {

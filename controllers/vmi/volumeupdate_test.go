@@ -9,7 +9,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// updateOf is what a VM's status says of a disk that is to be copied.
+// updateOf returns what a VM's status says of a disk that is to be copied.
 func updateOf(source string, to *v1.PersistentVolumeClaimInfo) *v1.VolumeUpdateState {
 	return &v1.VolumeUpdateState{VolumeMigrationState: &v1.VolumeMigrationState{MigratedVolumes: []v1.StorageMigratedVolumeInfo{
 		{VolumeName: "disk", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: source}, DestinationPVCInfo: to}}}}
