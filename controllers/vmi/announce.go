@@ -9,10 +9,12 @@ import (
 
 // announce makes events of what is new in the status.
 func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
-	if s, old := vmi.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && (old == nil || old.Reason != s.Reason) {
+	if s, old := vmi.Status.Condition(v1.ConditionSynchronized),
+		before.Status.Condition(v1.ConditionSynchronized); s != nil && (old == nil || old.Reason != s.Reason) {
 		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, s.Reason, "Synchronize", "%s", s.Message)
 	}
-	if c := vmi.Status.Condition(v1.ConditionEvictionRequested); c != nil && before.Status.Condition(v1.ConditionEvictionRequested) == nil {
+	if c := vmi.Status.Condition(v1.ConditionEvictionRequested); c != nil &&
+		before.Status.Condition(v1.ConditionEvictionRequested) == nil {
 		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, c.Reason, "Evict", "%s", c.Message)
 	}
 	for _, failure := range []v1.ConditionType{v1.ConditionFilesystemFailed, v1.ConditionNetworkFailed} {
@@ -30,8 +32,10 @@ func (r *Reconciler) announce(before, vmi *v1.VirtualMachineInstance) {
 	switch {
 	case vmi.Status.Reason == v1.ReasonInvalidSpec, vmi.Status.Reason == v1.ReasonPresetFailed: // announced above
 	case vmi.Status.Phase == v1.Succeeded:
-		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down: %s", ready.Message)
+		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down: %s",
+			ready.Message)
 	default:
-		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "Stopped", "Stop", "The VirtualMachineInstance failed (%s): %s", ready.Reason, ready.Message)
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "Stopped", "Stop", "The VirtualMachineInstance failed (%s): %s",
+			ready.Reason, ready.Message)
 	}
 }

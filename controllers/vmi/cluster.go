@@ -25,7 +25,8 @@ func applyCluster(pod *corev1.Pod, config *v1.KubeVirtConfiguration) {
 		}
 	}
 	if profile := config.LocalhostProfile(); profile != "" {
-		spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To(profile)}
+		spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost,
+			LocalhostProfile: ptr.To(profile)}
 	}
 	for key, value := range config.NodeSelectors() {
 		if _, ok := spec.NodeSelector[key]; !ok {
@@ -34,7 +35,8 @@ func applyCluster(pod *corev1.Pod, config *v1.KubeVirtConfiguration) {
 	}
 	if d := config.DeveloperConfiguration; d != nil {
 		if d.LogVerbosity != nil && d.LogVerbosity.VirtLauncher > 0 {
-			spec.Containers[0].Command = append(spec.Containers[0].Command, "--verbosity="+strconv.Itoa(int(d.LogVerbosity.VirtLauncher)))
+			spec.Containers[0].Command = append(spec.Containers[0].Command,
+				"--verbosity="+strconv.Itoa(int(d.LogVerbosity.VirtLauncher)))
 		}
 	}
 }

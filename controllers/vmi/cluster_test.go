@@ -125,36 +125,42 @@ const fourVCPUs = `{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4}}}`
 
 func TestResourcesByClusterConfiguration(t *testing.T) {
 	for name, c := range map[string]struct{ spec, config, cpu, memory string }{
-		"default":              {fourVCPUs, `{}`, "400m", "1118Mi"},
-		"ratio":                {fourVCPUs, `{"developerConfiguration":{"cpuAllocationRatio":2}}`, "2", "1118Mi"},
-		"large ratio":          {fourVCPUs, `{"developerConfiguration":{"cpuAllocationRatio":10000}}`, "1m", "1118Mi"},
-		"CPU":                  {fourVCPUs, `{"cpuRequest":"150m","developerConfiguration":{"cpuAllocationRatio":2}}`, "150m", "1118Mi"},
-		"CPU is set":           {`{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4},"resources":{"requests":{"cpu":"1"}}}}`, `{"cpuRequest":"150m"}`, "1", "1118Mi"},
-		"overcommit":           {fourVCPUs, `{"developerConfiguration":{"memoryOvercommit":200}}`, "400m", "606Mi"},
-		"undercommit":          {fourVCPUs, `{"developerConfiguration":{"memoryOvercommit":50}}`, "400m", "2142Mi"},
-		"memory is set":        {`{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4},"resources":{"requests":{"memory":"800Mi"}}}}`, `{"developerConfiguration":{"memoryOvercommit":200}}`, "400m", "894Mi"},
-		"overhead":             {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"2.5"}`, "400m", "1259Mi"},
-		"overhead is no less":  {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"0.5"}`, "400m", "1118Mi"},
-		"the largest guest":    {`{"domain":{"memory":{"guest":"4Ei"}}}`, `{"additionalGuestMemoryOverheadRatio":"1000","developerConfiguration":{"memoryOvercommit":1}}`, "100m", "6Ei"},
+		"default":     {fourVCPUs, `{}`, "400m", "1118Mi"},
+		"ratio":       {fourVCPUs, `{"developerConfiguration":{"cpuAllocationRatio":2}}`, "2", "1118Mi"},
+		"large ratio": {fourVCPUs, `{"developerConfiguration":{"cpuAllocationRatio":10000}}`, "1m", "1118Mi"},
+		"CPU": {fourVCPUs, `{"cpuRequest":"150m","developerConfiguration":{"cpuAllocationRatio":2}}`, "150m",
+			"1118Mi"},
+		"CPU is set":          {`{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4},"resources":{"requests":{"cpu":"1"}}}}`, `{"cpuRequest":"150m"}`, "1", "1118Mi"},
+		"overcommit":          {fourVCPUs, `{"developerConfiguration":{"memoryOvercommit":200}}`, "400m", "606Mi"},
+		"undercommit":         {fourVCPUs, `{"developerConfiguration":{"memoryOvercommit":50}}`, "400m", "2142Mi"},
+		"memory is set":       {`{"domain":{"memory":{"guest":"1Gi"},"cpu":{"cores":4},"resources":{"requests":{"memory":"800Mi"}}}}`, `{"developerConfiguration":{"memoryOvercommit":200}}`, "400m", "894Mi"},
+		"overhead":            {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"2.5"}`, "400m", "1259Mi"},
+		"overhead is no less": {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"0.5"}`, "400m", "1118Mi"},
+		"the largest guest": {`{"domain":{"memory":{"guest":"4Ei"}}}`,
+			`{"additionalGuestMemoryOverheadRatio":"1000","developerConfiguration":{"memoryOvercommit":1}}`, "100m", "6Ei"},
 		"a guest of 1 EiB":     {`{"domain":{"memory":{"guest":"1Ei"}}}`, `{}`, "100m", "1101659111507Mi"},
 		"overhead is no ratio": {fourVCPUs, `{"additionalGuestMemoryOverheadRatio":"NaN"}`, "400m", "1118Mi"},
 	} {
 		requests := rendered(t, c.spec, c.config).Spec.Containers[0].Resources.Requests
-		if cpu, memory := requests[corev1.ResourceCPU], requests[corev1.ResourceMemory]; cpu.Cmp(resource.MustParse(c.cpu)) != 0 || memory.Cmp(resource.MustParse(c.memory)) != 0 {
+		if cpu, memory := requests[corev1.ResourceCPU],
+			requests[corev1.ResourceMemory]; cpu.Cmp(resource.MustParse(c.cpu)) != 0 ||
+			memory.Cmp(resource.MustParse(c.memory)) != 0 {
 			t.Errorf("%s: %s and %s, want %s and %s", name, cpu.String(), memory.String(), c.cpu, c.memory)
 		}
 	}
 }
 
 func TestPodFollowsTheClusterConfiguration(t *testing.T) {
-	pod := rendered(t, `{"domain":{"memory":{"guest":"1Gi"}},"nodeSelector":{"disk":"ssd","zone":"a"}}`, `{"defaultRuntimeClass":"kata","imagePullPolicy":"Always",
+	pod := rendered(t, `{"domain":{"memory":{"guest":"1Gi"}},"nodeSelector":{"disk":"ssd","zone":"a"}}`,
+		`{"defaultRuntimeClass":"kata","imagePullPolicy":"Always",
 		"seccompConfiguration":{"virtualMachineInstanceProfile":{"customProfile":{"localhostProfile":"kubeqemu.json"}}},
 		"developerConfiguration":{"nodeSelectors":{"zone":"b","guests":"yes"},"logVerbosity":{"virtLauncher":5}}}`)
 	spec, container := pod.Spec, pod.Spec.Containers[0]
 	if *spec.RuntimeClassName != "kata" || container.ImagePullPolicy != corev1.PullAlways {
 		t.Errorf("%+v", spec)
 	}
-	if p := spec.SecurityContext.SeccompProfile; p.Type != corev1.SeccompProfileTypeLocalhost || *p.LocalhostProfile != "kubeqemu.json" {
+	if p := spec.SecurityContext.SeccompProfile; p.Type != corev1.SeccompProfileTypeLocalhost ||
+		*p.LocalhostProfile != "kubeqemu.json" {
 		t.Errorf("seccomp profile %+v", p)
 	}
 	want := map[string]string{"disk": "ssd", "zone": "a", "guests": "yes", "kubernetes.io/arch": "amd64"}

@@ -11,9 +11,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// tokenSeconds is the life of a service account's token. An API server gives a token that was asked for with exactly this
-// life a year, unless it is told otherwise (--service-account-extend-token-expiration), and the disk is never written
-// again.
+// tokenSeconds is the life of a service account's token. An API server gives a token that was asked for with
+// exactly this life a year, unless it is told otherwise (--service-account-extend-token-expiration), and the
+// disk is never written again.
 const tokenSeconds = 3607
 
 // addConfigVolumes mounts the volumes of which the launcher makes disks, and those whose files the guest shares.
@@ -46,8 +46,9 @@ func configSource(v *v1.Volume) corev1.VolumeSource {
 	return corev1.VolumeSource{}
 }
 
-// leaveFilesOut gives the pod none of the ConfigMaps, Secrets and tokens of which disks were made. The guest brings along the disks
-// that were made of them, and nothing in the pod reads the files. The launcher copies ACPI tables anew.
+// leaveFilesOut gives the pod none of the ConfigMaps, Secrets and tokens of which disks were made. The guest
+// brings along the disks that were made of them, and nothing in the pod reads the files. The launcher copies
+// ACPI tables anew.
 func leaveFilesOut(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	left := map[string]bool{}
 	for i := range vmi.Spec.Volumes {
@@ -89,10 +90,12 @@ func files(fields []corev1.DownwardAPIVolumeFile) []corev1.DownwardAPIVolumeFile
 // The launcher's container has it only as files for the disk.
 func credentials() []corev1.VolumeProjection {
 	return []corev1.VolumeProjection{
-		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: corev1.ServiceAccountTokenKey, ExpirationSeconds: ptr.To[int64](tokenSeconds)}},
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: corev1.ServiceAccountTokenKey,
+			ExpirationSeconds: ptr.To[int64](tokenSeconds)}},
 		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
 			Items: []corev1.KeyToPath{{Key: corev1.ServiceAccountRootCAKey, Path: corev1.ServiceAccountRootCAKey}}}},
 		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
-			{Path: corev1.ServiceAccountNamespaceKey, FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
+			{Path: corev1.ServiceAccountNamespaceKey,
+				FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
 	}
 }

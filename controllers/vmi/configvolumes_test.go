@@ -30,8 +30,8 @@ func TestConfigDisksAreBooked(t *testing.T) {
 	}
 }
 
-// TestTargetPodHasNoConfigVolumes: the pod that a guest moves to has none of the ConfigMaps, Secrets and tokens of config volumes, and
-// starts although they are gone. Secrets that are not of config volumes stay.
+// TestTargetPodHasNoConfigVolumes: the pod that a guest moves to has none of the ConfigMaps, Secrets and tokens
+// of config volumes, and starts although they are gone. Secrets that are not of config volumes stay.
 func TestTargetPodHasNoConfigVolumes(t *testing.T) {
 	var vmi v1.VirtualMachineInstance
 	text := `{"metadata":{"name":"a","uid":"1"},"spec":{"domain":{"memory":{"guest":"64Mi"}},"volumes":[

@@ -118,7 +118,8 @@ func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineI
 	}
 	permitted(&vmi.Status)
 	if err == nil {
-		r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Bind", "Created pod %s, which binds the VMI's claims and ends", pod.Name)
+		r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Bind",
+			"Created pod %s, which binds the VMI's claims and ends", pod.Name)
 	}
 	return nil
 }

@@ -39,7 +39,8 @@ func TestConsumerGolden(t *testing.T) {
 func filling(t *testing.T, faults interceptor.Funcs) *cluster {
 	t.Helper()
 	claim := claimOf("data", nil)
-	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "data", UID: "volume", Controller: ptr.To(true)}}
+	claim.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "data", UID: "volume", Controller: ptr.To(true)}}
 	c := newCluster(t, v1.Pending, faults, claim, dataVolume("WaitForFirstConsumer", "N/A"))
 	vmi := c.get()
 	vmi.Spec.Volumes = []v1.Volume{{Name: "root", DataVolume: &v1.DataVolumeSource{Name: "data"}}}
@@ -94,10 +95,12 @@ func TestUnboundClaimGetsAConsumer(t *testing.T) {
 	}
 	says("DataVolume data waits for the first pod of its claim: consumer " + name + " is made")
 	pod := c.pod(name)
-	if !owns(c.get(), pod) || pod.Labels[v1.AppLabel] != "virt-consumer" || nameOfVMI(pod) != "" && pod.Labels[v1.AppLabel] == "virt-launcher" {
+	if !owns(c.get(), pod) || pod.Labels[v1.AppLabel] != "virt-consumer" ||
+		nameOfVMI(pod) != "" && pod.Labels[v1.AppLabel] == "virt-launcher" {
 		t.Errorf("the consumer is %+v", pod.ObjectMeta)
 	}
-	unschedulable := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes"}
+	unschedulable := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable",
+		Message: "0/1 nodes"}
 	c.becomes(pod, corev1.PodPending, unschedulable)
 	says("is Pending")
 	if status := c.status(); !strings.Contains(status, "PodScheduled=False/Unschedulable") {
@@ -149,7 +152,8 @@ func TestConsumerInVainIsMadeAnewLater(t *testing.T) {
 			after time.Duration
 			pods  int
 			says  string
-		}{{consumerTime - time.Second, 1, fmt.Sprintf("is %s", phase)}, {10 * time.Second, 0, "ended in vain"}, {0, 1, "is made"}} {
+		}{{consumerTime - time.Second, 1, fmt.Sprintf("is %s", phase)}, {10 * time.Second, 0, "ended in vain"},
+			{0, 1, "is made"}} {
 			clock := c.Clock.(*clocktesting.FakePassiveClock)
 			clock.SetTime(clock.Now().Add(step.after))
 			c.later()
@@ -169,7 +173,8 @@ func TestConsumerGoesWithoutItsDataVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim.OwnerReferences = nil
-	if err := errors.Join(c.client.Update(t.Context(), claim), c.client.Delete(t.Context(), dataVolume("", ""))); err != nil {
+	if err := errors.Join(c.client.Update(t.Context(), claim),
+		c.client.Delete(t.Context(), dataVolume("", ""))); err != nil {
 		t.Fatal(err)
 	}
 	c.later()
@@ -195,7 +200,8 @@ func TestConsumerThatEndedInTheFuture(t *testing.T) {
 // often. Once the consumer is made, it is said no more.
 func TestRefusedConsumerIsSaidAndRetried(t *testing.T) {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota"))
-	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
 		if err != nil {
 			return err
 		}
@@ -204,7 +210,8 @@ func TestRefusedConsumerIsSaidAndRetried(t *testing.T) {
 	if after := c.later(); after < 5*time.Second || after > 5*time.Minute {
 		t.Errorf("looked at again after %s", after)
 	}
-	if s := c.get().Status.Condition(v1.ConditionSynchronized); s == nil || s.Reason != v1.ReasonFailedCreate || !strings.Contains(s.Message, "exceeded quota") {
+	if s := c.get().Status.Condition(v1.ConditionSynchronized); s == nil || s.Reason != v1.ReasonFailedCreate ||
+		!strings.Contains(s.Message, "exceeded quota") {
 		t.Errorf("condition %+v", s)
 	}
 	// A quota that others use at the same time: no event comes, so it must be tried again soon.
@@ -223,7 +230,8 @@ func TestRefusedConsumerIsSaidAndRetried(t *testing.T) {
 
 // TestRefusalOfConsumerEndsWithTheImport: what was said of a consumer that could not be made ends with the import.
 func TestRefusalOfConsumerEndsWithTheImport(t *testing.T) {
-	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
 		if _, ok := o.(*corev1.Pod); ok {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("exceeded quota"))
 		}
@@ -244,7 +252,8 @@ func TestRefusalOfConsumerEndsWithTheImport(t *testing.T) {
 // was in use. The VMI goes on waiting for its next launcher pod.
 func TestVMIWaitsAfterRejectionAndQuota(t *testing.T) {
 	var fault error
-	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
 		if _, ok := o.(*corev1.Pod); ok && fault != nil {
 			return fault
 		}
@@ -252,11 +261,13 @@ func TestVMIWaitsAfterRejectionAndQuota(t *testing.T) {
 	}})
 	vmi := c.get()
 	vmi.Status.Phase = v1.Scheduling
-	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady}}
+	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{
+		{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue, Reason: v1.ReasonDataVolumeNotReady}}
 	if err := c.client.Status().Update(t.Context(), vmi); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.client.Delete(t.Context(), dataVolume("", "")), c.client.Create(t.Context(), dataVolume("Succeeded", ""))); err != nil {
+	if err := errors.Join(c.client.Delete(t.Context(), dataVolume("", "")),
+		c.client.Create(t.Context(), dataVolume("Succeeded", ""))); err != nil {
 		t.Fatal(err)
 	}
 	fault = apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("in use"))
@@ -307,7 +318,8 @@ func TestPodWithTheConsumersNameIsLeftAlone(t *testing.T) {
 
 // TestFailureIsSaidBeforeAnUnboundClaim: a failure is said first, then a claim that is not bound.
 func TestFailureIsSaidBeforeAnUnboundClaim(t *testing.T) {
-	done, waits, unbound, failed := datavolume.Progress{Done: true}, datavolume.Progress{Message: "waits"}, datavolume.Progress{Unbound: true, Message: "unbound"}, datavolume.Progress{Failed: true, Message: "failed"}
+	done, waits, unbound, failed := datavolume.Progress{Done: true}, datavolume.Progress{Message: "waits"},
+		datavolume.Progress{Unbound: true, Message: "unbound"}, datavolume.Progress{Failed: true, Message: "failed"}
 	for _, c := range []struct {
 		of   []datavolume.Progress
 		want string

@@ -55,7 +55,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, r.podEvents()).
-		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.sharersOfMAC), builder.WithPredicates(comesOrEnds())).
+		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.sharersOfMAC),
+			builder.WithPredicates(comesOrEnds())).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
 		// A VM's VMI has the VM's name.
 		Watches(&v1.VirtualMachine{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(updatesVolumes())).
@@ -102,7 +103,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	admitted := true
 	switch {
 	case vmi.DeletionTimestamp != nil:
-		stepErr = errors.Join(kit.IgnoreConflict(r.remove(ctx, vmi, pod)), kit.IgnoreConflict(r.removeCompanions(ctx, companions)))
+		stepErr = errors.Join(kit.IgnoreConflict(r.remove(ctx, vmi, pod)),
+			kit.IgnoreConflict(r.removeCompanions(ctx, companions)))
 		if stepErr == nil {
 			after, stepErr = r.observeRemoval(ctx, vmi, pod)
 		}
@@ -177,7 +179,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if pod != nil && stepErr == nil {
 		stepErr = r.follow(ctx, vmi, pod)
 	}
-	if stepErr == nil && vmi.DeletionTimestamp == nil && vmi.ResourceVersion == before.ResourceVersion { // the event of another write brings us back
+	if stepErr == nil && vmi.DeletionTimestamp == nil &&
+		vmi.ResourceVersion == before.ResourceVersion { // the event of another write brings us back
 		var labelled time.Duration
 		labelled, stepErr = r.label(ctx, vmi)
 		after = kit.Sooner(after, labelled)

@@ -38,7 +38,8 @@ type cluster struct {
 }
 
 // newCluster returns a cluster with the VMI of a case, admitted before, in a phase.
-func newCluster(t *testing.T, phase v1.VirtualMachineInstancePhase, faults interceptor.Funcs, more ...client.Object) *cluster {
+func newCluster(t *testing.T, phase v1.VirtualMachineInstancePhase, faults interceptor.Funcs,
+	more ...client.Object) *cluster {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), storagev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
@@ -47,7 +48,8 @@ func newCluster(t *testing.T, phase v1.VirtualMachineInstancePhase, faults inter
 	vmi := load(t, "testdata/minimal")
 	vmi.Finalizers, vmi.CreationTimestamp = []string{v1.VMIFinalizer}, metav1.Unix(900, 0)
 	vmi.Status.Phase = phase
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(vmi).WithObjects(append(more, vmi)...).WithInterceptorFuncs(faults).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(vmi).
+		WithObjects(append(more, vmi)...).WithInterceptorFuncs(faults).Build()
 	return &cluster{t: t, client: c, vmi: vmi, Reconciler: &Reconciler{
 		Client: c, Live: c, Events: events.NewFakeRecorder(100), Config: testConfig,
 		Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)),
@@ -115,10 +117,13 @@ func TestReconcileReportsOnce(t *testing.T) {
 		"by a late clock":                 {func(*corev1.Pod) {}, -time.Second, true, "  ;"},
 		"waits":                           {func(*corev1.Pod) {}, 3 * time.Second, false, created},
 		"by a clock that is an hour late": {func(*corev1.Pod) {}, -time.Hour, false, created},
-		"bound":                           {func(pod *corev1.Pod) { pod.Spec.NodeName = "node1" }, 0, false, "Scheduling node1 ; LiveMigratable=True/Migratable Ready=False/GuestNotRunning"},
+		"bound": {func(pod *corev1.Pod) { pod.Spec.NodeName = "node1" }, 0, false,
+			"Scheduling node1 ; LiveMigratable=True/Migratable Ready=False/GuestNotRunning"},
 		"no node": {func(pod *corev1.Pod) {
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
-		}, 0, false, "Scheduling  ; LiveMigratable=True/Migratable PodScheduled=False/Unschedulable Ready=False/GuestNotRunning"},
+			pod.Status.Conditions = []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
+		}, 0, false,
+			"Scheduling  ; LiveMigratable=True/Migratable PodScheduled=False/Unschedulable Ready=False/GuestNotRunning"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := Pod(load(t, "testdata/minimal"), testConfig)
@@ -140,7 +145,8 @@ func TestReconcileReportsOnce(t *testing.T) {
 func TestReconcileAfterItsOwnWrite(t *testing.T) {
 	writes := 0
 	c := newCluster(t, "", interceptor.Funcs{
-		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			writes++
 			return w.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
@@ -151,7 +157,8 @@ func TestReconcileAfterItsOwnWrite(t *testing.T) {
 	}
 	behind := true
 	c.Client = interceptor.NewClient(c.client, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok && behind {
 				old.DeepCopyInto(vmi)
 				return nil
@@ -209,7 +216,8 @@ func TestReconcileStrangePodInTheWay(t *testing.T) {
 			if after := c.later(); after <= 0 {
 				t.Error("it is not tried again")
 			}
-			if s := c.get().Status.Condition(v1.ConditionSynchronized); s == nil || !strings.Contains(s.Message, "is in the way; delete it: ") {
+			if s := c.get().Status.Condition(v1.ConditionSynchronized); s == nil ||
+				!strings.Contains(s.Message, "is in the way; delete it: ") {
 				t.Errorf("condition %+v", s)
 			}
 			want := "Pending  ; LiveMigratable=True/Migratable Ready=False/PodNotExists Synchronized=False/FailedCreate"
@@ -229,7 +237,8 @@ func TestReconcileCacheBehind(t *testing.T) {
 		pod.Status = podIn(corev1.PodRunning, running()).Status
 		c := newCluster(t, phase, interceptor.Funcs{}, pod)
 		c.Client = interceptor.NewClient(c.client, interceptor.Funcs{
-			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+				opts ...client.GetOption) error {
 				if _, ok := o.(*corev1.Pod); ok {
 					return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, key.Name)
 				}
@@ -265,7 +274,8 @@ func TestReconcilePodGone(t *testing.T) {
 func TestReconcilePodUnknown(t *testing.T) {
 	down := apierrors.NewServiceUnavailable("down")
 	c := newCluster(t, v1.Running, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if _, ok := o.(*corev1.Pod); ok {
 				return down
 			}
@@ -284,9 +294,11 @@ func TestReconcilePodUnknown(t *testing.T) {
 func TestReconcileConflict(t *testing.T) {
 	conflicts := 0
 	c := newCluster(t, "", interceptor.Funcs{
-		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			if conflicts++; conflicts == 1 {
-				return apierrors.NewConflict(schema.GroupResource{Resource: "virtualmachineinstances"}, o.GetName(), errors.New("changed"))
+				return apierrors.NewConflict(schema.GroupResource{Resource: "virtualmachineinstances"}, o.GetName(),
+					errors.New("changed"))
 			}
 			return w.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
@@ -370,7 +382,8 @@ func TestReconcileReplacementRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := c.status(); !strings.HasPrefix(got, "Scheduling") || !strings.Contains(got, "Synchronized=False/FailedCreate") || c.pods() != 0 {
+	if got := c.status(); !strings.HasPrefix(got, "Scheduling") ||
+		!strings.Contains(got, "Synchronized=False/FailedCreate") || c.pods() != 0 {
 		t.Fatalf("while it is refused: status %s, %d pods", got, c.pods())
 	}
 	refuse = false
@@ -429,8 +442,9 @@ func TestReconcileOrphanedPod(t *testing.T) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	ended := pod.DeepCopy()
-	ended.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: ContainerName,
-		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}}}
+	ended.Status = corev1.PodStatus{Phase: corev1.PodFailed,
+		ContainerStatuses: []corev1.ContainerStatus{{Name: ContainerName,
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}}}}
 	c.podEvents().Delete(ctx, event.DeleteEvent{Object: ended}, queue)
 	if queue.Len() != 1 {
 		t.Error("that its pod is gone does not bring the VMI back")
@@ -499,7 +513,8 @@ func TestReconcileUnwatchedPod(t *testing.T) {
 // labelled reads pods as virt-controller's cache has them.
 type labelled struct{ client.Client }
 
-func (c labelled) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (c labelled) Get(ctx context.Context, key client.ObjectKey, object client.Object,
+	options ...client.GetOption) error {
 	if err := c.Client.Get(ctx, key, object, options...); err != nil {
 		return err
 	}
@@ -522,7 +537,8 @@ func TestReconcileRefusedInTheSameWords(t *testing.T) {
 			rand.Shuffle(len(errs), func(i, j int) { errs[i], errs[j] = errs[j], errs[i] })
 			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, o.GetName(), errs)
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			writes++
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},

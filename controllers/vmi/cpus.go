@@ -115,7 +115,8 @@ func require(pod *corev1.Pod, labels, fields []corev1.NodeSelectorRequirement) {
 	}
 }
 
-// admitObsolete lets a migration's target be on a node whose label of the guest's named model says that the model is obsolete.
+// admitObsolete lets a migration's target be on a node whose label of the guest's named model says that the
+// model is obsolete.
 func admitObsolete(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	model := vmi.Spec.Domain.CPU.NamedModel()
 	label := v1.CPUModelLabel + model
@@ -138,7 +139,9 @@ func targetCPU(vmi *v1.VirtualMachineInstance, present *corev1.Pod, node map[str
 	if present != nil {
 		for key, value := range present.Spec.NodeSelector {
 			// A label that the user selects says nothing of the guest's first node.
-			if _, own := vmi.Spec.NodeSelector[key]; !own && (strings.HasPrefix(key, v1.MigrationCPUModelLabel) || strings.HasPrefix(key, v1.CPUFeatureLabel) || strings.HasPrefix(key, v1.CPUVendorLabel)) {
+			if _, own := vmi.Spec.NodeSelector[key]; !own &&
+				(strings.HasPrefix(key, v1.MigrationCPUModelLabel) || strings.HasPrefix(key, v1.CPUFeatureLabel) ||
+					strings.HasPrefix(key, v1.CPUVendorLabel)) {
 				out[key] = value
 			}
 		}
@@ -226,7 +229,8 @@ func (r *Reconciler) hint(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 
 // fitting returns the labels of the nodes that take guests, and on which the VMI's can be by its CPU and its
 // node selector.
-func (r *Reconciler) fitting(ctx context.Context, vmi *v1.VirtualMachineInstance, config PodConfig) (out []map[string]string, err error) {
+func (r *Reconciler) fitting(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	config PodConfig) (out []map[string]string, err error) {
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
 	nodes, err := r.nodeLabels(ctx)
@@ -252,7 +256,8 @@ func (r *Reconciler) selectedNodes(ctx context.Context, selector map[string]stri
 	if len(selector) == 0 {
 		return nil, nil
 	}
-	nodes, out := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}, map[string]bool{}
+	nodes, out := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}},
+		map[string]bool{}
 	for {
 		if err := r.Live.List(ctx, nodes, client.MatchingLabels(selector), client.Limit(500), client.Continue(nodes.Continue)); err != nil {
 			return nil, fmt.Errorf("list the nodes of spec.nodeSelector: %w", err)
@@ -302,7 +307,8 @@ func chooseTSC(nodes []map[string]string, least int64) (best int64) {
 	for _, labels := range nodes {
 		for key := range labels {
 			text, ok := strings.CutPrefix(key, v1.GuestTSCLabel)
-			if f, err := strconv.ParseInt(text, 10, 64); ok && err == nil && v1.CheckTSC(f) == nil && best != 0 && v1.NearTSC(best, f) {
+			if f, err := strconv.ParseInt(text, 10, 64); ok && err == nil && v1.CheckTSC(f) == nil && best != 0 &&
+				v1.NearTSC(best, f) {
 				have[f]++
 			}
 		}
@@ -379,7 +385,8 @@ func (r *Reconciler) RuledOut(ctx context.Context, target *corev1.Pod) (string, 
 // affinityOf returns, of a pod's affinity, which labels of CPUs its nodes must not have, and which nodes the
 // guest is to leave.
 func affinityOf(pod *corev1.Pod) (forbidden, left []string) {
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil ||
+		pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil, nil
 	}
 	for _, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
@@ -429,7 +436,8 @@ func unmet(selector map[string]string, forbidden []string, nodes map[string]map[
 		if !ok || !onAny(nodes, v1.MigrationCPUModelLabel+model) {
 			return false
 		}
-		said = append(said, fmt.Sprintf("the CPU model %s is obsolete (spec.configuration.obsoleteCPUModels of the KubeVirt object)", model))
+		said = append(said,
+			fmt.Sprintf("the CPU model %s is obsolete (spec.configuration.obsoleteCPUModels of the KubeVirt object)", model))
 		return true
 	}
 	if missing = slices.DeleteFunc(missing, obsolete); len(missing) > 0 {
@@ -439,7 +447,8 @@ func unmet(selector map[string]string, forbidden []string, nodes map[string]map[
 		said = append(said, "every node has, though the guest forbids it, "+wishes(unwanted))
 	}
 	if len(said) == 0 && len(fewest) > 0 {
-		said = append(said, fmt.Sprintf("no single node fits the guest; node %s comes nearest, and does not fit by %s", nearest, wishes(fewest)))
+		said = append(said, fmt.Sprintf("no single node fits the guest; node %s comes nearest, and does not fit by %s",
+			nearest, wishes(fewest)))
 	}
 	return strings.Join(said, "; ")
 }
@@ -481,7 +490,8 @@ func wishes(labels []string) string {
 // wish returns what a label stands for, in words.
 func wish(label string) string {
 	for _, w := range []struct{ prefix, text string }{
-		{v1.CPUModelLabel, "the CPU model "}, {v1.CPUFeatureLabel, "the CPU feature "}, {v1.HyperVLabel, "Hyper-V's interface "}, {v1.GuestTSCLabel, "a TSC with the frequency "},
+		{v1.CPUModelLabel, "the CPU model "}, {v1.CPUFeatureLabel, "the CPU feature "},
+		{v1.HyperVLabel, "Hyper-V's interface "}, {v1.GuestTSCLabel, "a TSC with the frequency "},
 		{v1.PasstLabel, "the seccomp profile that passtBinding needs: put config/passt/passt.json of this release on a node as " + v1.PasstProfile + " in the kubelet's folder seccomp (a kernel with AppArmor, or without user namespaces, denies passt what it needs), or use masquerade"},
 	} {
 		if name, ok := strings.CutPrefix(label, w.prefix); ok {

@@ -45,7 +45,9 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	observeMigratable(vmi, r.now())
 	if missing != "" {
 		setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
-		vmi.Status.Complain(v1.ReasonPvcNotFound, fmt.Sprintf("%s %s/%s does not exist, waiting for it to appear", claimKind(vmi, missing), vmi.Namespace, missing), r.now())
+		vmi.Status.Complain(v1.ReasonPvcNotFound,
+			fmt.Sprintf("%s %s/%s does not exist, waiting for it to appear", claimKind(vmi, missing), vmi.Namespace, missing),
+			r.now())
 		return nil, nil
 	}
 	if filled, err := r.filled(ctx, vmi); err != nil {
@@ -54,8 +56,8 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		return nil, errFilling
 	}
 	if hinted {
-		// The status must have the hint before a pod selects nodes by it: the hint cannot be found again. The event of the status
-		// write brings us back.
+		// The status must have the hint before a pod selects nodes by it: the hint cannot be found again. The event
+		// of the status write brings us back.
 		return nil, nil
 	}
 	defaulted := vmi.DeepCopy()
@@ -103,7 +105,8 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 		vmi.Status.Complain(v1.ReasonFailedCreate, err.Error(), r.now())
 		return nil, fmt.Errorf("create launcher pod: %w", err)
 	}
-	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod %s", pod.Name)
+	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod %s",
+		pod.Name)
 	status.RemoveCondition(v1.ConditionSynchronized)
 	status.RemoveCondition(v1.ConditionReady) // of a pod before
 	observe(status, pod, r.now())
@@ -112,7 +115,8 @@ func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance)
 
 // claimKind returns what the VMI calls a claim. A DataVolume's claim has the DataVolume's name.
 func claimKind(vmi *v1.VirtualMachineInstance, name string) string {
-	if slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.DataVolume != nil && v.DataVolume.Name == name }) {
+	if slices.ContainsFunc(vmi.Spec.Volumes,
+		func(v v1.Volume) bool { return v.DataVolume != nil && v.DataVolume.Name == name }) {
 		return "DataVolume"
 	}
 	return "PVC"
@@ -137,7 +141,8 @@ const replaceAfter = 3 * time.Second
 
 // replace deletes a pod in which no guest can start. Once the pod is gone, create makes another. replace
 // returns how long to wait if it is too early to delete the pod.
-func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, why replacement) (time.Duration, error) {
+func (r *Reconciler) replace(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod,
+	why replacement) (time.Duration, error) {
 	noted := wasRejected(&vmi.Status)
 	why.note(&vmi.Status, r.now())
 	if pod.DeletionTimestamp != nil || !noted {

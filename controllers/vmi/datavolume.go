@@ -100,7 +100,8 @@ func next(fillings []datavolume.Progress) *datavolume.Progress {
 }
 
 // dataVolume reads the DataVolume that owns a claim, or returns nil if it is not there any more.
-func (r *Reconciler) dataVolume(ctx context.Context, namespace string, owner *metav1.OwnerReference) (*unstructured.Unstructured, error) {
+func (r *Reconciler) dataVolume(ctx context.Context, namespace string,
+	owner *metav1.OwnerReference) (*unstructured.Unstructured, error) {
 	volume, err := datavolume.Get(ctx, r.Live, client.ObjectKey{Namespace: namespace, Name: owner.Name})
 	if errors.Is(err, datavolume.ErrNoCDI) || volume != nil && volume.GetUID() != owner.UID {
 		return nil, nil
@@ -115,6 +116,7 @@ func (r *Reconciler) waitForDisk(vmi *v1.VirtualMachineInstance, p datavolume.Pr
 	} else {
 		vmi.Status.EndComplaint(v1.OwnerDisks)
 	}
-	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning, Status: metav1.ConditionTrue,
+	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning,
+		Status: metav1.ConditionTrue,
 		Reason: v1.ReasonDataVolumeNotReady, Message: p.Message}, r.now())
 }

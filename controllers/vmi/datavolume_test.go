@@ -53,13 +53,15 @@ func TestVMIWaitsForItsClaimAndItsFilling(t *testing.T) {
 				t.Errorf("status %s, want %q in it", status, word)
 			}
 		}
-		if waits := strings.Contains(status, v1.ReasonDataVolumeNotReady) || strings.Contains(status, v1.ReasonDataVolumeFailed); c.pods() != pods || waits != (after == 5*time.Second) {
+		if waits := strings.Contains(status, v1.ReasonDataVolumeNotReady) ||
+			strings.Contains(status, v1.ReasonDataVolumeFailed); c.pods() != pods || waits != (after == 5*time.Second) {
 			t.Errorf("%d pods, want %d; looked at again after %s: %s", c.pods(), pods, after, status)
 		}
 	}
 	is(0, v1.ReasonPvcNotFound)
 	claim := claimOf("data", nil)
-	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "data", UID: "volume", Controller: ptr.To(true)}}
+	claim.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "data", UID: "volume", Controller: ptr.To(true)}}
 	trimmed, err := TrimClaim(claim)
 	if err != nil || filler(trimmed.(*corev1.PersistentVolumeClaim)) == nil {
 		t.Errorf("the cache does not know what fills a claim: %+v (%v)", trimmed, err)
@@ -80,7 +82,8 @@ func TestVMIWaitsForItsClaimAndItsFilling(t *testing.T) {
 		phase string
 		pods  int
 		word  string
-	}{{"Failed", 0, "Synchronized=False/FailedDataVolumeImport"}, {"ImportInProgress", 0, "Provisioning=True"}, {"Succeeded", 1, "Scheduling"}} {
+	}{{"Failed", 0, "Synchronized=False/FailedDataVolumeImport"}, {"ImportInProgress", 0, "Provisioning=True"},
+		{"Succeeded", 1, "Scheduling"}} {
 		next := dataVolume(step.phase, "")
 		next.SetResourceVersion(volume.GetResourceVersion())
 		if err := c.client.Update(ctx, next); err != nil {
@@ -89,7 +92,8 @@ func TestVMIWaitsForItsClaimAndItsFilling(t *testing.T) {
 		volume = next
 		is(step.pods, step.word)
 	}
-	if status := c.status(); strings.Contains(status, "Provisioning") || strings.Contains(status, "FailedDataVolumeImport") {
+	if status := c.status(); strings.Contains(status, "Provisioning") ||
+		strings.Contains(status, "FailedDataVolumeImport") {
 		t.Errorf("once it is filled: %s", status)
 	}
 
@@ -100,10 +104,11 @@ func TestVMIWaitsForItsClaimAndItsFilling(t *testing.T) {
 	is(1, "Scheduling")
 }
 
-// TestUnreportedPodEndsTheWaitForADisk: the first look at a new pod is not reported. The next look ends the wait for the
-// disk all the same.
+// TestUnreportedPodEndsTheWaitForADisk: the first look at a new pod is not reported. The next look ends the
+// wait for the disk all the same.
 func TestUnreportedPodEndsTheWaitForADisk(t *testing.T) {
-	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	c := filling(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
 		o.SetCreationTimestamp(metav1.Unix(1000, 0)) // now
 		return w.Create(ctx, o, opts...)
 	}})

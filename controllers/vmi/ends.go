@@ -100,7 +100,8 @@ func (r *Reconciler) podEvents() handler.EventHandler {
 	})
 	return handler.Funcs{
 		CreateFunc: named.Create, UpdateFunc: named.Update, GenericFunc: named.Generic,
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent,
+			q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if pod, ok := e.Object.(*corev1.Pod); ok {
 				r.takeDown(ctx, pod)
 			}
@@ -118,10 +119,12 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 		return end{}, false
 	case c != nil && c.State.Running != nil && pod.Status.Reason == "":
 		// Kubernetes says so of the pods of a node that is out of service, before it deletes them.
-		return end{v1.Failed, v1.ReasonPodDeleted, "the launcher pod was deleted by force: its node is out of service, or gone"}, true
+		return end{v1.Failed, v1.ReasonPodDeleted,
+			"the launcher pod was deleted by force: its node is out of service, or gone"}, true
 	case c == nil || c.State.Terminated == nil:
 		// The pod was rejected or evicted before the launcher ran.
-		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"), orElse(pod.Status.Message, "the launcher pod failed before the launcher ran")}, true
+		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"),
+			orElse(pod.Status.Message, "the launcher pod failed before the launcher ran")}, true
 	case pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "":
 		// The kubelet ended the pod: Evicted, OutOfmemory after the kubelet's restart,
 		// Terminated with its node. Whether the launcher could still write a message is
@@ -134,7 +137,9 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	known := err == nil && said.Reason.Known()
 	// With cgroup v1 the kernel kills only the largest process, QEMU, and the launcher sees no
 	// more than a SIGKILL. With v2 (memory.oom.group) the kernel kills both.
-	if t.Reason == v1.ReasonOOMKilled && (!known || (said.Reason == control.ReasonQEMUExited || said.Reason == control.ReasonPostCopyFailed) && said.Signal == syscall.SIGKILL.String()) {
+	if t.Reason == v1.ReasonOOMKilled &&
+		(!known || (said.Reason == control.ReasonQEMUExited || said.Reason == control.ReasonPostCopyFailed) &&
+			said.Signal == syscall.SIGKILL.String()) {
 		return end{v1.Failed, v1.ReasonOOMKilled, "virt-launcher or QEMU used more memory than the pod's limit"}, true
 	}
 	if known {
@@ -147,9 +152,11 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 		if signal == 0 {
 			signal = t.ExitCode - 128
 		}
-		return end{v1.Failed, v1.ReasonLauncherKilled, fmt.Sprintf("virt-launcher was killed by signal %d, and QEMU with it", signal)}, true
+		return end{v1.Failed, v1.ReasonLauncherKilled,
+			fmt.Sprintf("virt-launcher was killed by signal %d, and QEMU with it", signal)}, true
 	}
-	return end{v1.Failed, orElse(t.Reason, "Error"), fmt.Sprintf("virt-launcher exited with code %d without saying why %s", t.ExitCode, t.Message)}, true
+	return end{v1.Failed, orElse(t.Reason, "Error"),
+		fmt.Sprintf("virt-launcher exited with code %d without saying why %s", t.ExitCode, t.Message)}, true
 }
 
 // lost reports whether the container ended unseen, as in a power cut. containerd then reports exit code 255 and

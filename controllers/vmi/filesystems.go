@@ -16,15 +16,16 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// Each file system of a guest has a container with virtiofsd, which has the volume and a socket, and nothing else. The containers are
-// sidecars: the kubelet starts them before the launcher's container, and ends them after it. So a guest that shuts down still has its file
-// systems, and the pod ends with the launcher.
+// Each file system of a guest has a container with virtiofsd, which has the volume and a socket, and nothing
+// else. The containers are sidecars: the kubelet starts them before the launcher's container, and ends them
+// after it. So a guest that shuts down still has its file systems, and the pod ends with the launcher.
 
 const (
-	// filesystemMemory is booked for virtiofsd: 6 MiB of its own, and what the kernel keeps for each file that the guest knows.
+	// filesystemMemory is booked for virtiofsd: 6 MiB of its own, and what the kernel keeps for each file that the
+	// guest knows.
 	filesystemMemory = 80 * mib
-	// filesystemRoom is what virtiofsd may take of memory beside the guest's: for each file that the guest knows, reckoned as 2 KiB of
-	// the kernel's memory and virtiofsd's.
+	// filesystemRoom is what virtiofsd may take of memory beside the guest's: for each file that the guest knows,
+	// reckoned as 2 KiB of the kernel's memory and virtiofsd's.
 	filesystemRoom = 256 * mib
 	// filesystemFiles is how many files of a file system the guest may know at a time: virtiofsd keeps each open.
 	filesystemFiles = 65536
@@ -36,11 +37,14 @@ const (
 func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
 	for i, f := range vmi.Spec.Domain.Devices.Filesystems {
 		if sharesClaim(vmi, f.Name) {
-			// Else the kubelet would change the group and mode of every file of the claim at each start. Others use the files meanwhile, and there may be millions.
+			// Else the kubelet would change the group and mode of every file of the claim at each start. Others use the
+			// files meanwhile, and there may be millions.
 			pod.Spec.SecurityContext.FSGroupChangePolicy = ptr.To(corev1.FSGroupChangeOnRootMismatch)
 		}
-		addSidecar(pod, socketSidecar{name: v1.FilesystemContainerPrefix + f.Name, command: serveFiles(vmi, f.Name), resources: filesystemResources(&vmi.Spec.Domain),
-			volume: "filesystem-" + strconv.Itoa(i), size: filesystemSocketSize, at: layout.FileSystemFolder(f.Name), own: layout.FileSystemSocketDir})
+		addSidecar(pod, socketSidecar{name: v1.FilesystemContainerPrefix + f.Name, command: serveFiles(vmi, f.Name),
+			resources: filesystemResources(&vmi.Spec.Domain),
+			volume:    "filesystem-" + strconv.Itoa(i), size: filesystemSocketSize, at: layout.FileSystemFolder(f.Name),
+			own: layout.FileSystemSocketDir})
 	}
 }
 
@@ -51,7 +55,8 @@ func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodC
 // end, and tells the target which file each is: the guest gets no other file in a file's place. Config volumes
 // are made anew on the target, of other files.
 func serveFiles(vmi *v1.VirtualMachineInstance, volume string) []string {
-	command := []string{launcherBinary, "serve-files", "--most=" + strconv.Itoa(filesystemFiles), "--", "--shared-dir=" + layout.FileSystemRoot,
+	command := []string{launcherBinary, "serve-files", "--most=" + strconv.Itoa(filesystemFiles), "--",
+		"--shared-dir=" + layout.FileSystemRoot,
 		"--sandbox=none", "--seccomp=kill", "--cache=auto", "--migration-on-error=guest-error"}
 	if sharesClaim(vmi, volume) {
 		command = append(command, "--migration-confirm-paths", "--migration-verify-handles")
@@ -60,7 +65,8 @@ func serveFiles(vmi *v1.VirtualMachineInstance, volume string) []string {
 }
 
 func sharesClaim(vmi *v1.VirtualMachineInstance, volume string) bool {
-	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume && vmi.Claim(&v) != nil })
+	return slices.ContainsFunc(vmi.Spec.Volumes,
+		func(v v1.Volume) bool { return v.Name == volume && vmi.Claim(&v) != nil })
 }
 
 // filesystemResources returns the resources of a container that shares files. CPU and the requests are
@@ -71,7 +77,8 @@ func sharesClaim(vmi *v1.VirtualMachineInstance, volume string) bool {
 func filesystemResources(domain *v1.DomainSpec) corev1.ResourceRequirements {
 	memory := *resource.NewQuantity(filesystemMemory, resource.BinarySI)
 	if domain.CPU.Dedicated() {
-		memory := *resource.NewQuantity(filesystemRoom, resource.BinarySI) // a guest that knows all files must not end virtiofsd
+		// A guest that knows all files must not end virtiofsd.
+		memory := *resource.NewQuantity(filesystemRoom, resource.BinarySI)
 		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: memory}
 		return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 	}
@@ -97,16 +104,19 @@ func holder(pod *corev1.Pod, volume, path string) (c *corev1.Container, at strin
 // kubelet's next attempts end with the same code. It is pure.
 func observeSidecars(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1.Time) {
 	volume := func(name string) string { return name }
-	observeSidecar(&vmi.Status, pod, now, v1.FilesystemContainerPrefix, volume, v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Reason: v1.ReasonVirtioFSDEnded,
-		Message: "the program that serves a file system of the guest has ended, and what the guest does there hangs until the VM is stopped and started: "})
+	observeSidecar(&vmi.Status, pod, now, v1.FilesystemContainerPrefix, volume,
+		v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Reason: v1.ReasonVirtioFSDEnded,
+			Message: "the program that serves a file system of the guest has ended, and what the guest does there hangs until the VM is stopped and started: "})
 	nic := func(place string) string { return interfaceAt(vmi, place) }
-	observeSidecar(&vmi.Status, pod, now, v1.PasstContainerPrefix, nic, v1.VirtualMachineInstanceCondition{Type: v1.ConditionNetworkFailed, Reason: v1.ReasonPasstEnded,
-		Message: "the program passt that connects an interface of the guest has ended, and the guest has no network there until it moves, or the VM is stopped and started: "})
+	observeSidecar(&vmi.Status, pod, now, v1.PasstContainerPrefix, nic,
+		v1.VirtualMachineInstanceCondition{Type: v1.ConditionNetworkFailed, Reason: v1.ReasonPasstEnded,
+			Message: "the program passt that connects an interface of the guest has ended, and the guest has no network there until it moves, or the VM is stopped and started: "})
 }
 
 // observeSidecar sets a condition, or takes the condition back. prefix begins the containers' names. named
 // returns what the guest's owner calls the thing that the rest of a container's name is for.
-func observeSidecar(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time, prefix string, named func(string) string, c v1.VirtualMachineInstanceCondition) {
+func observeSidecar(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time, prefix string,
+	named func(string) string, c v1.VirtualMachineInstanceCondition) {
 	if status.Phase != v1.Running {
 		status.RemoveCondition(c.Type)
 		return

@@ -24,10 +24,12 @@ func sharing(state, last corev1.ContainerState) *corev1.Pod {
 }
 
 func exited(code int32) corev1.ContainerState {
-	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error", FinishedAt: metav1.Now()}}
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: "Error",
+		FinishedAt: metav1.Now()}}
 }
 
-// TestObserveFilesystems: only a container that says that QEMU has outlived virtiofsd makes the condition, at whatever time it has ended.
+// TestObserveFilesystems: only a container that says that QEMU has outlived virtiofsd makes the condition, at
+// whatever time it has ended.
 func TestObserveFilesystems(t *testing.T) {
 	var none corev1.ContainerState
 	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
@@ -38,7 +40,8 @@ func TestObserveFilesystems(t *testing.T) {
 	stopped := sharing(exited(sidecar.ExitLost), none)
 	stopped.Status.ContainerStatuses[1].State = exited(0)
 	other := sharing(running(), none)
-	other.Status.InitContainerStatuses = append(other.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "of-a-webhook", State: exited(sidecar.ExitLost)})
+	other.Status.InitContainerStatuses = append(other.Status.InitContainerStatuses,
+		corev1.ContainerStatus{Name: "of-a-webhook", State: exited(sidecar.ExitLost)})
 	for name, c := range map[string]struct {
 		phase v1.VirtualMachineInstancePhase
 		pod   *corev1.Pod
@@ -65,14 +68,16 @@ func TestObserveFilesystems(t *testing.T) {
 			vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: c.phase}}
 			status := &vmi.Status
 			if c.had {
-				status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Status: metav1.ConditionTrue}, metav1.Now())
+				status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed,
+					Status: metav1.ConditionTrue}, metav1.Now())
 			}
 			observeSidecars(vmi, c.pod, metav1.Now())
 			got := status.Condition(v1.ConditionFilesystemFailed)
 			if (got != nil) != c.want {
 				t.Fatalf("the condition is %+v, want one: %v", got, c.want)
 			}
-			if got != nil && !c.had && (got.Reason != v1.ReasonVirtioFSDEnded || !strings.HasSuffix(got.Message, ": data (the log of its container virtiofs-data says more)")) {
+			if got != nil && !c.had && (got.Reason != v1.ReasonVirtioFSDEnded ||
+				!strings.HasSuffix(got.Message, ": data (the log of its container virtiofs-data says more)")) {
 				t.Errorf("the condition is %+v", got)
 			}
 		})

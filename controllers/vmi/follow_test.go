@@ -18,7 +18,8 @@ import (
 // withMetadata counts the merge patches of pods' status, and takes the metadata in them, as the API
 // server does for pods. The fake client takes only the status.
 func withMetadata(patches *int) interceptor.Funcs {
-	return interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	return interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
+		p client.Patch, opts ...client.SubResourcePatchOption) error {
 		if _, isPod := o.(*corev1.Pod); isPod && p.Type() == types.MergePatchType {
 			*patches++
 			return c.Patch(ctx, o, p)
@@ -41,7 +42,8 @@ func TestPodFollowsLabelsAndAnnotations(t *testing.T) {
 	if c.Follow, err = follow.Parse("", "example.com/*,kubevirt.example.com/x"); err != nil {
 		t.Fatal(err)
 	}
-	step := func(name string, edit func(*v1.VirtualMachineInstance), labels, annotations map[string]string, wantPatches int) {
+	step := func(name string, edit func(*v1.VirtualMachineInstance), labels, annotations map[string]string,
+		wantPatches int) {
 		t.Helper()
 		vmi := c.get()
 		edit(vmi)
@@ -62,20 +64,24 @@ func TestPodFollowsLabelsAndAnnotations(t *testing.T) {
 		maps.Copy(wantAnnotations, annotations)
 		delete(now.Annotations, follow.Annotation)
 		if !maps.Equal(now.Labels, wantLabels) || !maps.Equal(now.Annotations, wantAnnotations) || patches != wantPatches {
-			t.Errorf("%s: labels %v, annotations %v (%d patches), want %v and %v (%d)", name, now.Labels, now.Annotations, patches, wantLabels, wantAnnotations, wantPatches)
+			t.Errorf("%s: labels %v, annotations %v (%d patches), want %v and %v (%d)", name, now.Labels, now.Annotations,
+				patches, wantLabels, wantAnnotations, wantPatches)
 		}
 	}
 	type m = map[string]string
 	step("as it is made", func(*v1.VirtualMachineInstance) {}, nil, nil, 0)
 	step("others' keys", func(vmi *v1.VirtualMachineInstance) {
-		vmi.Labels = m{"app": "web", v1.AppLabel: "virt-api", v1.VirtualMachineInstanceIDLabel: "other", v1.CreatedByLabel: "other"}
-		vmi.Annotations = m{"note": "x", v1.DomainAnnotation: "other", "kubeqemu.io/following": "label:kubevirt.io,annotation:kubevirt.io/domain,label:example.com/cni"}
+		vmi.Labels = m{"app": "web", v1.AppLabel: "virt-api", v1.VirtualMachineInstanceIDLabel: "other",
+			v1.CreatedByLabel: "other"}
+		vmi.Annotations = m{"note": "x", v1.DomainAnnotation: "other",
+			"kubeqemu.io/following": "label:kubevirt.io,annotation:kubevirt.io/domain,label:example.com/cni"}
 	}, nil, nil, 0)
 	step("new keys", func(vmi *v1.VirtualMachineInstance) {
 		vmi.Labels, vmi.Annotations = m{"example.com/tier": "1"}, m{evict: "true"}
 	},
 		m{"example.com/tier": "1"}, m{evict: "true"}, 1)
-	step("a new value", func(vmi *v1.VirtualMachineInstance) { vmi.Labels["example.com/tier"] = "2" }, m{"example.com/tier": "2"}, m{evict: "true"}, 2)
+	step("a new value", func(vmi *v1.VirtualMachineInstance) { vmi.Labels["example.com/tier"] = "2" },
+		m{"example.com/tier": "2"}, m{evict: "true"}, 2)
 	step("they go", func(vmi *v1.VirtualMachineInstance) { vmi.Labels, vmi.Annotations = nil, nil }, nil, nil, 3)
 }
 
@@ -105,7 +111,8 @@ func TestNewPodHasItsNote(t *testing.T) {
 		t.Fatal(err)
 	}
 	vmi := c.get()
-	vmi.Labels, vmi.Annotations = map[string]string{"example.com/tier": "1"}, map[string]string{follow.Annotation: "annotation:example.com/x"}
+	vmi.Labels, vmi.Annotations = map[string]string{"example.com/tier": "1"},
+		map[string]string{follow.Annotation: "annotation:example.com/x"}
 	if err := c.client.Update(t.Context(), vmi); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ const unpausedGate corev1.PodConditionType = "kubevirt.io/virtual-machine-unpaus
 
 // hasGate reports whether a pod has the gate.
 func hasGate(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == unpausedGate })
+	return slices.ContainsFunc(pod.Spec.ReadinessGates,
+		func(g corev1.PodReadinessGate) bool { return g.ConditionType == unpausedGate })
 }
 
 // unpaused returns the new value of the gate's condition, or nil if nothing is to be written. The first write
@@ -63,7 +64,8 @@ func booting(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
 
 // openGate writes the gate's condition, or returns how long to wait until then. The patch names only this
 // condition. A strategic merge patch merges conditions by type, and the other conditions are the kubelet's.
-func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
+func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	pod *corev1.Pod) (time.Duration, error) {
 	c := unpaused(vmi, pod, r.now())
 	if c == nil {
 		return 0, nil

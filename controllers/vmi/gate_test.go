@@ -53,7 +53,8 @@ func TestGateOfAPausedGuestIsClosed(t *testing.T) {
 	} {
 		vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: tt.phase}}
 		if tt.paused {
-			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue}, metav1.Time{})
+			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue},
+				metav1.Time{})
 		}
 		got := ""
 		if c := unpaused(vmi, tt.pod, metav1.Unix(2000, 0)); c != nil {
@@ -93,10 +94,12 @@ func TestHowLongTheGateStaysClosed(t *testing.T) {
 // TestGateOpensALittleAfterTheStart: the gate of a guest that has just begun to run is looked at again, and
 // opened then.
 func TestGateOpensALittleAfterTheStart(t *testing.T) {
-	c, clock := newCluster(t, v1.Running, interceptor.Funcs{}, gated(t)), clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	c, clock := newCluster(t, v1.Running, interceptor.Funcs{}, gated(t)),
+		clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	c.Clock = clock
 	vmi := c.get()
-	vmi.Status.PhaseTransitionTimestamps = []v1.PhaseTransitionTimestamp{{Phase: v1.Running, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())}}
+	vmi.Status.PhaseTransitionTimestamps = []v1.PhaseTransitionTimestamp{
+		{Phase: v1.Running, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())}}
 	if err := c.client.Status().Update(t.Context(), vmi); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +128,8 @@ func TestGateOpensALittleAfterTheStart(t *testing.T) {
 // written again only when that changes.
 func TestGateIsWritten(t *testing.T) {
 	patches := 0
-	faults := interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	faults := interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
+		p client.Patch, opts ...client.SubResourcePatchOption) error {
 		if _, isPod := o.(*corev1.Pod); isPod {
 			patches++
 		}
@@ -154,7 +158,8 @@ func TestGateIsWritten(t *testing.T) {
 	}
 	step("kubevirt.io/virtual-machine-unpaused=True Ready=False ", 1)
 	vmi := c.get()
-	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue}, metav1.Unix(1000, 0))
+	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue},
+		metav1.Unix(1000, 0))
 	if err := c.client.Status().Update(t.Context(), vmi); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +167,8 @@ func TestGateIsWritten(t *testing.T) {
 }
 
 func TestObserveReadiness(t *testing.T) {
-	ready, not := podCondition(corev1.ContainersReady, corev1.ConditionTrue), podCondition(corev1.ContainersReady, corev1.ConditionFalse)
+	ready, not := podCondition(corev1.ContainersReady, corev1.ConditionTrue),
+		podCondition(corev1.ContainersReady, corev1.ConditionFalse)
 	for name, tt := range map[string]struct {
 		probe *v1.Probe
 		old   string // Ready's reason

@@ -49,8 +49,10 @@ func TestHostDiskNeedsAPermittedFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		spec := pods.Items[0].Spec
-		volume, mount := spec.Volumes[len(spec.Volumes)-1], spec.Containers[0].VolumeMounts[len(spec.Containers[0].VolumeMounts)-1]
-		if h := volume.HostPath; h == nil || h.Path != "/vms" || ptr.Deref(h.Type, "") != corev1.HostPathDirectory || mount.Name != volume.Name || mount.SubPath != "team" {
+		volume, mount := spec.Volumes[len(spec.Volumes)-1],
+			spec.Containers[0].VolumeMounts[len(spec.Containers[0].VolumeMounts)-1]
+		if h := volume.HostPath; h == nil || h.Path != "/vms" || ptr.Deref(h.Type, "") != corev1.HostPathDirectory ||
+			mount.Name != volume.Name || mount.SubPath != "team" {
 			t.Errorf("volume %+v, mounted as %+v", volume, mount)
 		}
 	}

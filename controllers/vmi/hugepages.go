@@ -7,8 +7,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// bookHugePages books the guest's RAM as huge pages, if it is of huge pages, and returns how many bytes that are. Kubernetes wants
-// the limit of huge pages to be the request. It counts huge pages apart from memory.
+// bookHugePages books the guest's RAM as huge pages, if it is of huge pages, and returns how many bytes that
+// are. Kubernetes wants the limit of huge pages to be the request. It counts huge pages apart from memory.
 func bookHugePages(r corev1.ResourceRequirements, memory *v1.Memory) int64 {
 	if memory.Hugepages == nil {
 		return 0

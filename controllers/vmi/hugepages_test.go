@@ -24,8 +24,9 @@ func TestHugePagesAreBookedOnce(t *testing.T) {
 		"undercommit":      {v1.ResourceRequirements{}, overhead, 0, 50},
 		"nothing said":     {v1.ResourceRequirements{}, overhead, 0, 0},
 		"less than memory": {v1.ResourceRequirements{Requests: list("1Gi")}, overhead, 0, 0},
-		"more than memory": {v1.ResourceRequirements{Requests: list("3Gi"), Limits: list("4Gi")}, gib + overhead, 2*gib + overhead, 0},
-		"only a limit":     {v1.ResourceRequirements{Limits: list("3Gi")}, gib + overhead, gib + overhead, 0},
+		"more than memory": {v1.ResourceRequirements{Requests: list("3Gi"), Limits: list("4Gi")}, gib + overhead,
+			2*gib + overhead, 0},
+		"only a limit": {v1.ResourceRequirements{Limits: list("3Gi")}, gib + overhead, gib + overhead, 0},
 		// The overhead is all of the pod's memory then: a pod without it would not start.
 		"no overhead": {v1.ResourceRequirements{OvercommitGuestOverhead: ptr.To(true)}, overhead, 0, 0},
 	} {
@@ -38,7 +39,8 @@ func TestHugePagesAreBookedOnce(t *testing.T) {
 		if request, limit := r.Requests[huge], r.Limits[huge]; request.Value() != 2*gib || limit.Value() != 2*gib {
 			t.Errorf("%s: %s of huge pages, at most %s", name, request.String(), limit.String())
 		}
-		if request, limit := r.Requests[corev1.ResourceMemory], r.Limits[corev1.ResourceMemory]; request.Value() != tt.memory || limit.Value() != tt.limit {
+		if request, limit := r.Requests[corev1.ResourceMemory],
+			r.Limits[corev1.ResourceMemory]; request.Value() != tt.memory || limit.Value() != tt.limit {
 			t.Errorf("%s: %d of memory, at most %d, want %d and %d", name, request.Value(), limit.Value(), tt.memory, tt.limit)
 		}
 	}

@@ -12,12 +12,12 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// labelAfter is how long a VMI keeps its phase before its labels follow its status. A quick start passes through three phases
-// in that time. So a start has one write of labels, and has it after the guest runs.
+// labelAfter is how long a VMI keeps its phase before its labels follow its status. A quick start passes
+// through three phases in that time. So a start has one write of labels, and has it after the guest runs.
 const labelAfter = 2 * time.Second
 
-// settling returns how long a VMI's labels still wait. It returns 0 if the VMI has had its phase for long enough, or if the
-// clock of the node, which may have written the time, is ahead.
+// settling returns how long a VMI's labels still wait. It returns 0 if the VMI has had its phase for long
+// enough, or if the clock of the node, which may have written the time, is ahead.
 func settling(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
 	times := vmi.Status.PhaseTransitionTimestamps
 	if len(times) == 0 {
@@ -29,8 +29,8 @@ func settling(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
 	return 0
 }
 
-// observedLabels returns those labels of a VMI that do not say what its status says, with their new values. Nil removes a
-// label.
+// observedLabels returns those labels of a VMI that do not say what its status says, with their new values. Nil
+// removes a label.
 func observedLabels(vmi *v1.VirtualMachineInstance, images ...string) map[string]any {
 	out := map[string]any{}
 	set := func(key, value string, wanted bool) {
@@ -47,8 +47,8 @@ func observedLabels(vmi *v1.VirtualMachineInstance, images ...string) map[string
 	return out
 }
 
-// label writes the labels that follow a VMI's status, or returns how long to wait until then. Labels of an object and its
-// status are written by two requests.
+// label writes the labels that follow a VMI's status, or returns how long to wait until then. Labels of an
+// object and its status are written by two requests.
 func (r *Reconciler) label(ctx context.Context, vmi *v1.VirtualMachineInstance) (time.Duration, error) {
 	labels := observedLabels(vmi, r.Config.LauncherImage, r.Config.ARM64Image)
 	if len(labels) == 0 {

@@ -18,13 +18,16 @@ import (
 
 type stringMap = map[string]string
 
-// TestPodsHaveTheLabelsThatOthersSelectBy: a launcher pod has KubeVirt's labels, whatever its VMI's labels say, and a consumer has none of them.
+// TestPodsHaveTheLabelsThatOthersSelectBy: a launcher pod has KubeVirt's labels, whatever its VMI's labels say,
+// and a consumer has none of them.
 func TestPodsHaveTheLabelsThatOthersSelectBy(t *testing.T) {
 	vmi := load(t, "testdata/minimal")
 	vmi.Name, vmi.UID = "web.of-shop", "uid"
-	vmi.Labels = stringMap{"app": "web", v1.CreatedByLabel: "other", v1.VirtualMachineInstanceIDLabel: "other", v1.VirtualMachineNameLabel: "other",
-		v1.MigrationJobLabel: "other", v1.NodeNameLabel: "node1", v1.OutdatedLauncherLabel: ""}
-	want := stringMap{"app": "web", v1.AppLabel: "virt-launcher", v1.CreatedByLabel: "uid", v1.VirtualMachineInstanceIDLabel: "web.of-shop", v1.VirtualMachineNameLabel: "web"}
+	vmi.Labels = stringMap{"app": "web", v1.CreatedByLabel: "other", v1.VirtualMachineInstanceIDLabel: "other",
+		v1.VirtualMachineNameLabel: "other",
+		v1.MigrationJobLabel:       "other", v1.NodeNameLabel: "node1", v1.OutdatedLauncherLabel: ""}
+	want := stringMap{"app": "web", v1.AppLabel: "virt-launcher", v1.CreatedByLabel: "uid",
+		v1.VirtualMachineInstanceIDLabel: "web.of-shop", v1.VirtualMachineNameLabel: "web"}
 	pod := Pod(vmi, testConfig)
 	if !maps.Equal(pod.Labels, want) {
 		t.Errorf("%v, want %v", pod.Labels, want)
@@ -36,18 +39,20 @@ func TestPodsHaveTheLabelsThatOthersSelectBy(t *testing.T) {
 	if got := Pod(vmi, testConfig).Labels[v1.VirtualMachineNameLabel]; got != "shop" {
 		t.Errorf("the label is %q, and in KubeVirt it is the hostname", got)
 	}
-	if got, want := Consumer(vmi, testConfig).Labels, (stringMap{"app": "web", v1.AppLabel: consumerLabel}); !maps.Equal(got, want) {
+	if got, want := Consumer(vmi, testConfig).Labels,
+		(stringMap{"app": "web", v1.AppLabel: consumerLabel}); !maps.Equal(got, want) {
 		t.Errorf("a consumer has %v, want %v", got, want)
 	}
 }
 
-// TestLabelsOfVMIFollowItsStatus: a VMI's labels say on which node its guest is, and whether its launcher is outdated. A start has one write of
-// them, once the guest runs.
+// TestLabelsOfVMIFollowItsStatus: a VMI's labels say on which node its guest is, and whether its launcher is
+// outdated. A start has one write of them, once the guest runs.
 func TestLabelsOfVMIFollowItsStatus(t *testing.T) {
 	writes := 0
 	pod := gated(t, podCondition(unpausedGate, corev1.ConditionTrue))
 	pod.Status.Phase = corev1.PodRunning
-	c := newCluster(t, v1.Scheduled, interceptor.Funcs{Patch: func(ctx context.Context, w client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	c := newCluster(t, v1.Scheduled, interceptor.Funcs{Patch: func(ctx context.Context, w client.WithWatch,
+		o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		if _, is := o.(*v1.VirtualMachineInstance); is && p.Type() == types.MergePatchType {
 			writes++
 		}
@@ -82,8 +87,12 @@ func TestLabelsOfVMIFollowItsStatus(t *testing.T) {
 	}, none, 0)
 	step("it runs", 1003, unchanged, here, 1)
 	step("it runs on", 1100, unchanged, here, 1)
-	step("it was on another node", 1200, func(vmi *v1.VirtualMachineInstance) { vmi.Labels = stringMap{v1.NodeNameLabel: "node0"} }, here, 2)
+	step("it was on another node", 1200,
+		func(vmi *v1.VirtualMachineInstance) { vmi.Labels = stringMap{v1.NodeNameLabel: "node0"} }, here, 2)
 	c.Config.LauncherImage = "registry.example/newer"
-	step("there is a newer launcher", 1300, unchanged, stringMap{v1.NodeNameLabel: "node1", v1.OutdatedLauncherLabel: ""}, 3)
-	step("it has ended", 1400, func(vmi *v1.VirtualMachineInstance) { vmi.Status.SetPhase(v1.Succeeded, metav1.Unix(1390, 0)) }, stringMap{v1.NodeNameLabel: "node1"}, 4)
+	step("there is a newer launcher", 1300, unchanged, stringMap{v1.NodeNameLabel: "node1", v1.OutdatedLauncherLabel: ""},
+		3)
+	step("it has ended", 1400,
+		func(vmi *v1.VirtualMachineInstance) { vmi.Status.SetPhase(v1.Succeeded, metav1.Unix(1390, 0)) },
+		stringMap{v1.NodeNameLabel: "node1"}, 4)
 }

@@ -21,7 +21,8 @@ import (
 // the target's from the decision on.
 
 // TargetPod renders the pod to which a migration moves a VMI's guest, and returns what the pod may use.
-func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error) {
+func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	migration *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error) {
 	config, err := r.podConfig(ctx)
 	if err != nil {
 		return nil, kit.Room{}, err
@@ -30,7 +31,8 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	if errs := v1.ValidateHostDisks(vmi, config.Cluster); len(errs) > 0 {
 		return nil, kit.Room{}, apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
 	}
-	if m := vmi.Status.MigrationState; m != nil && m.MigrationConfiguration.PostCopy() && len(vmi.Spec.Domain.Devices.Filesystems) == 0 {
+	if m := vmi.Status.MigrationState; m != nil && m.MigrationConfiguration.PostCopy() &&
+		len(vmi.Spec.Domain.Devices.Filesystems) == 0 {
 		if config.PostCopy, err = r.offersFaults(ctx); err != nil {
 			return nil, kit.Room{}, err
 		}
@@ -53,13 +55,15 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 // keep adds to config what a guest keeps of its present pod: the model of its CPU, and the address that passt gave it.
 func (r *Reconciler) keep(ctx context.Context, vmi *v1.VirtualMachineInstance, config *PodConfig) error {
 	cpu := vmi.Spec.Domain.CPU
-	keepsCPU, keepsAddress := cpu != nil && cpu.Model == v1.HostModel && !config.Unlabelled, hasPasst(vmi) // unlabelled: the virt-handlers alone compare the processors
+	// Where a node is unlabelled, the virt-handlers alone compare the processors.
+	keepsCPU, keepsAddress := cpu != nil && cpu.Model == v1.HostModel && !config.Unlabelled, hasPasst(vmi)
 	if !keepsCPU && !keepsAddress {
 		return nil
 	}
 	present := &corev1.Pod{}
 	// The cache keeps neither selectors nor commands.
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: vmi.LauncherPod()}, present); client.IgnoreNotFound(err) != nil {
+	if err := r.Live.Get(ctx,
+		client.ObjectKey{Namespace: vmi.Namespace, Name: vmi.LauncherPod()}, present); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("get the guest's pod: %w", err)
 	}
 	if keepsAddress {
@@ -75,8 +79,8 @@ func (r *Reconciler) keep(ctx context.Context, vmi *v1.VirtualMachineInstance, c
 	return nil
 }
 
-// offersFaults reports whether all nodes that take guests offer FaultResource. Where a virt-handler cannot hand it out, a pod that
-// asks for the resource would find no place.
+// offersFaults reports whether all nodes that take guests offer FaultResource. Where a virt-handler cannot hand
+// it out, a pod that asks for the resource would find no place.
 func (r *Reconciler) offersFaults(ctx context.Context) (bool, error) {
 	nodes := corev1.NodeList{}
 	for {
@@ -118,7 +122,8 @@ func (r *Reconciler) between(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, co
 		}
 		last, ended := podEnd(pod)
 		return ended && last.reason == string(control.ReasonMigrated)
-	case m.Decision == v1.DecisionTarget && (!m.PostCopy() || neverRan(pod)) && (m.TargetState == nil || m.TargetState.DomainReadyTimestamp == nil) && pod != nil && ended(pod):
+	case m.Decision == v1.DecisionTarget && (!m.PostCopy() || neverRan(pod)) &&
+		(m.TargetState == nil || m.TargetState.DomainReadyTimestamp == nil) && pod != nil && ended(pod):
 		// The target's QEMU may not have let the guest run, which still is at the source then.
 		source := companions[m.SourcePod]
 		c := computeStatus(pod)
@@ -208,7 +213,8 @@ const goneDelay = 10 * time.Second
 func (r *Reconciler) holdUp(vmi *v1.VirtualMachineInstance, companions map[string]*corev1.Pod) bool {
 	for name, pod := range companions {
 		m := vmi.Status.MigrationState
-		elsewhere := m != nil && (m.Decision == v1.DecisionSource && name == m.TargetPod || m.Decision == v1.DecisionTarget && name == m.SourcePod)
+		elsewhere := m != nil && (m.Decision == v1.DecisionSource && name == m.TargetPod ||
+			m.Decision == v1.DecisionTarget && name == m.SourcePod)
 		if !elsewhere || pod.DeletionTimestamp == nil || r.Clock.Since(pod.DeletionTimestamp.Time) < goneDelay {
 			return true
 		}
@@ -231,7 +237,8 @@ func (r *Reconciler) removeCompanions(ctx context.Context, found map[string]*cor
 
 // observeMigratable writes into the status whether the guest can move to another node.
 func observeMigratable(vmi *v1.VirtualMachineInstance, now metav1.Time) {
-	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionTrue, Reason: v1.ReasonMigratable, Message: "the guest can move to another node"}
+	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionLiveMigratable, Status: metav1.ConditionTrue,
+		Reason: v1.ReasonMigratable, Message: "the guest can move to another node"}
 	vmi.Status.MigrationMethod = vmi.Method()
 	if reason, message := vmi.NotMigratable(); reason != "" {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reason, message

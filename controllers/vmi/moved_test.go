@@ -28,13 +28,15 @@ func TestTargetPodIsTheGuestsPodElsewhere(t *testing.T) {
 		vmi := load(t, dir)
 		vmi.Status.NodeName, vmi.Status.ActivePods = "a", map[types.UID]string{"1": "a", "2": "b", "3": ""}
 		first, target := Pod(vmi, testConfig), targetPod(vmi, testMigration(), testConfig)
-		if target.Name == first.Name || target.Labels[v1.MigrationJobLabel] != "m" || target.Annotations[v1.MigrationJobNameAnnotation] != "move" {
+		if target.Name == first.Name || target.Labels[v1.MigrationJobLabel] != "m" ||
+			target.Annotations[v1.MigrationJobNameAnnotation] != "move" {
 			t.Errorf("%s: %s %v %v", dir, target.Name, target.Labels, target.Annotations)
 		}
 		if s := target.Spec.NodeSelector; s["rack"] != "2" || s[corev1.LabelArchStable] != "amd64" {
 			t.Errorf("%s: node selector %v", dir, s)
 		}
-		if diff := cmp.Diff([]corev1.NodeSelectorTerm{{MatchFields: off("a", "b")}}, target.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); diff != "" {
+		if diff := cmp.Diff([]corev1.NodeSelectorTerm{{MatchFields: off("a", "b")}},
+			target.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); diff != "" {
 			t.Errorf("%s: node affinity: %s", dir, diff)
 		}
 		if first.Labels[v1.CreatedByLabel] != string(vmi.UID) {
@@ -46,7 +48,8 @@ func TestTargetPodIsTheGuestsPodElsewhere(t *testing.T) {
 		delete(target.Labels, v1.MigrationJobLabel)
 		delete(target.Annotations, v1.MigrationJobNameAnnotation)
 		target.Spec.NodeSelector = first.Spec.NodeSelector
-		if target.Spec.Affinity.NodeAffinity = nil; first.Spec.Affinity == nil && *target.Spec.Affinity == (corev1.Affinity{}) {
+		if target.Spec.Affinity.NodeAffinity = nil; first.Spec.Affinity == nil &&
+			*target.Spec.Affinity == (corev1.Affinity{}) {
 			target.Spec.Affinity = nil
 		}
 		if diff := cmp.Diff(first, target); diff != "" {
@@ -59,20 +62,23 @@ func TestTargetPodIsTheGuestsPodElsewhere(t *testing.T) {
 func off(nodes ...string) []corev1.NodeSelectorRequirement {
 	var out []corev1.NodeSelectorRequirement
 	for _, node := range nodes {
-		out = append(out, corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}})
+		out = append(out, corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn,
+			Values: []string{node}})
 	}
 	return out
 }
 
-// TestTargetPodIsKeptOffTheSourcesNode: a target pod that must be on another node is kept off by each alternative that the VMI's own affinity has, and by no
-// pod. The target of an update that stays on the guest's node has the VMI's own affinity.
+// TestTargetPodIsKeptOffTheSourcesNode: a target pod that must be on another node is kept off by each
+// alternative that the VMI's own affinity has, and by no pod. The target of an update that stays on the guest's
+// node has the VMI's own affinity.
 func TestTargetPodIsKeptOffTheSourcesNode(t *testing.T) {
 	rack := corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpExists}
 	terms := func(t ...corev1.NodeSelectorTerm) *corev1.Affinity {
 		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: t}}}
 	}
 	update := testMigration()
-	update.Annotations, update.Spec.Priority = map[string]string{v1.WorkloadUpdateMigrationAnnotation: "old"}, ptr.To(v1.PrioritySystemMaintenance)
+	update.Annotations, update.Spec.Priority = map[string]string{v1.WorkloadUpdateMigrationAnnotation: "old"},
+		ptr.To(v1.PrioritySystemMaintenance)
 	elsewhere := update.DeepCopy()
 	update.Spec.AddedNodeSelector = map[string]string{corev1.LabelHostname: "a"}
 	users := testMigration()
@@ -81,9 +87,14 @@ func TestTargetPodIsKeptOffTheSourcesNode(t *testing.T) {
 		migration *v1.VirtualMachineInstanceMigration
 		own, want *corev1.Affinity
 	}{
-		"no affinity":              {testMigration(), nil, terms(corev1.NodeSelectorTerm{MatchFields: off("a")})},
-		"a preference":             {testMigration(), &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}, terms(corev1.NodeSelectorTerm{MatchFields: off("a")})},
-		"two alternatives":         {testMigration(), terms(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{rack}}, corev1.NodeSelectorTerm{MatchFields: off("b")}), terms(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{rack}, MatchFields: off("a")}, corev1.NodeSelectorTerm{MatchFields: off("b", "a")})},
+		"no affinity": {testMigration(), nil, terms(corev1.NodeSelectorTerm{MatchFields: off("a")})},
+		"a preference": {testMigration(), &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}},
+			terms(corev1.NodeSelectorTerm{MatchFields: off("a")})},
+		"two alternatives": {testMigration(),
+			terms(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{rack}},
+				corev1.NodeSelectorTerm{MatchFields: off("b")}),
+			terms(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{rack}, MatchFields: off("a")},
+				corev1.NodeSelectorTerm{MatchFields: off("b", "a")})},
 		"a term that fits no node": {testMigration(), terms(corev1.NodeSelectorTerm{}), terms(corev1.NodeSelectorTerm{})},
 		"an update to another":     {elsewhere, nil, terms(corev1.NodeSelectorTerm{MatchFields: off("a")})},
 		"an update that stays":     {update, nil, nil},
@@ -101,7 +112,8 @@ func TestTargetPodIsKeptOffTheSourcesNode(t *testing.T) {
 	}
 }
 
-// TestGuestMayGoBackToTheNodeItLeft: a guest may go back to the node that it has just left. A pod that has ended there may still be in the VMI's status.
+// TestGuestMayGoBackToTheNodeItLeft: a guest may go back to the node that it has just left. A pod that has
+// ended there may still be in the VMI's status.
 func TestGuestMayGoBackToTheNodeItLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(*move)
@@ -123,14 +135,15 @@ func TestGuestMayGoBackToTheNodeItLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]corev1.NodeSelectorTerm{{MatchFields: c.want}}, pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); diff != "" {
+		if diff := cmp.Diff([]corev1.NodeSelectorTerm{{MatchFields: c.want}},
+			pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }
 
-// TestOnlyAPostCopyPodAsksForUserfaultfd: only the target pod of a migration that may go on by post-copy asks for userfaultfd, and only once every node that takes guests
-// offers it. It is as restricted as any other.
+// TestOnlyAPostCopyPodAsksForUserfaultfd: only the target pod of a migration that may go on by post-copy asks
+// for userfaultfd, and only once every node that takes guests offers it. It is as restricted as any other.
 func TestOnlyAPostCopyPodAsksForUserfaultfd(t *testing.T) {
 	quantity := func(n string) corev1.ResourceList {
 		return corev1.ResourceList{SlotResource: resource.MustParse("110"), FaultResource: resource.MustParse(n)}
@@ -140,10 +153,13 @@ func TestOnlyAPostCopyPodAsksForUserfaultfd(t *testing.T) {
 		nodes  map[string]corev1.ResourceList
 		want   bool
 	}{
-		"allowed":                     {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": quantity("110"), "takes no guests": {}}, true},
-		"not allowed":                 {false, map[string]corev1.ResourceList{"a": quantity("110")}, false},
-		"it cannot be handed out":     {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": {SlotResource: resource.MustParse("110")}}, false},
-		"a virt-handler that is away": {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": quantity("0")}, false},
+		"allowed": {true,
+			map[string]corev1.ResourceList{"a": quantity("110"), "b": quantity("110"), "takes no guests": {}}, true},
+		"not allowed": {false, map[string]corev1.ResourceList{"a": quantity("110")}, false},
+		"it cannot be handed out": {true,
+			map[string]corev1.ResourceList{"a": quantity("110"), "b": {SlotResource: resource.MustParse("110")}}, false},
+		"a virt-handler that is away": {true, map[string]corev1.ResourceList{"a": quantity("110"), "b": quantity("0")},
+			false},
 	} {
 		m := newMove(t)
 		for node, allocatable := range c.nodes {
@@ -152,7 +168,8 @@ func TestOnlyAPostCopyPodAsksForUserfaultfd(t *testing.T) {
 			}
 		}
 		vmi := load(t, "testdata/minimal")
-		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", MigrationConfiguration: &v1.MigrationConfiguration{AllowPostCopy: &c.allows}}
+		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m",
+			MigrationConfiguration: &v1.MigrationConfiguration{AllowPostCopy: &c.allows}}
 		pod, _, err := m.TargetPod(t.Context(), vmi, testMigration())
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +177,8 @@ func TestOnlyAPostCopyPodAsksForUserfaultfd(t *testing.T) {
 		if _, got := pod.Spec.Containers[0].Resources.Limits[FaultResource]; got != c.want {
 			t.Errorf("%s: the pod asks for userfaultfd: %t", name, got)
 		}
-		if s := pod.Spec.Containers[0].SecurityContext; *s.AllowPrivilegeEscalation || len(s.Capabilities.Add) != 0 || pod.Spec.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		if s := pod.Spec.Containers[0].SecurityContext; *s.AllowPrivilegeEscalation || len(s.Capabilities.Add) != 0 ||
+			pod.Spec.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 			t.Errorf("%s: the pod is less restricted: %+v", name, s)
 		}
 	}
@@ -178,14 +196,17 @@ func newMove(t *testing.T) *move {
 	m := &move{source: Pod(vmi, testConfig), target: targetPod(vmi, testMigration(), testConfig)}
 	for pod, node := range map[*corev1.Pod]string{m.source: "node1", m.target: "node2"} {
 		pod.UID, pod.Spec.NodeName, pod.CreationTimestamp = types.UID("on-"+node), node, metav1.Unix(900, 0)
-		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: map[string]string{"node1": "10.0.1.1", "node2": "10.0.2.1"}[node]}},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: ContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning,
+			PodIPs: []corev1.PodIP{{IP: map[string]string{"node1": "10.0.1.1", "node2": "10.0.2.1"}[node]}},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: ContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
 	}
 	m.cluster = newCluster(t, v1.Running, interceptor.Funcs{}, m.source, m.target)
 	m.change(func(s *v1.VirtualMachineInstanceStatus) {
 		s.NodeName = "node1"
 		s.LauncherPods = []v1.LauncherPod{{Name: m.source.Name, UID: m.source.UID}, {Name: m.target.Name}}
-		s.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "node1", SourcePod: m.source.Name, TargetNode: "node2", TargetPod: m.target.Name}
+		s.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "node1",
+			SourcePod: m.source.Name, TargetNode: "node2", TargetPod: m.target.Name}
 	})
 	return m
 }
@@ -238,14 +259,15 @@ func (m *move) is(phase v1.VirtualMachineInstancePhase, node string, in *corev1.
 		m.t.Errorf("pods %+v, active %v, want %d", s.LauncherPods, s.ActivePods, len(pods))
 	}
 	for _, pod := range pods {
-		if ips := s.LauncherPodIPs(pod.Name); len(ips) != 1 || ips[0] != pod.Status.PodIPs[0].IP || s.ActivePods[pod.UID] != pod.Spec.NodeName {
+		if ips := s.LauncherPodIPs(pod.Name); len(ips) != 1 || ips[0] != pod.Status.PodIPs[0].IP ||
+			s.ActivePods[pod.UID] != pod.Spec.NodeName {
 			m.t.Errorf("pod %s has %v on %q", pod.Name, ips, s.ActivePods[pod.UID])
 		}
 	}
 }
 
-// TestVMIIsWhereTheDecisionSays: a VMI is where the decision says, from the decision on, and the end of the pod that the guest has left is
-// not the guest's.
+// TestVMIIsWhereTheDecisionSays: a VMI is where the decision says, from the decision on, and the end of the pod
+// that the guest has left is not the guest's.
 func TestVMIIsWhereTheDecisionSays(t *testing.T) {
 	m := newMove(t)
 	m.is(v1.Running, "node1", m.source, m.source, m.target)
@@ -273,10 +295,11 @@ func TestGuestThatTheTargetRefusesIsGivenBack(t *testing.T) {
 	m.is(v1.Running, "node1", m.source, m.source)
 }
 
-// TestEndedSourceDoesNotEndAnUndecidedVMI: a source that was ended after it had sent everything does not end its VMI before it is decided whether
-// the guest has arrived.
+// TestEndedSourceDoesNotEndAnUndecidedVMI: a source that was ended after it had sent everything does not end
+// its VMI before it is decided whether the guest has arrived.
 func TestEndedSourceDoesNotEndAnUndecidedVMI(t *testing.T) {
-	for decision, want := range map[v1.MigrationDecision]v1.VirtualMachineInstancePhase{v1.DecisionTarget: v1.Running, v1.DecisionSource: v1.Failed} {
+	for decision, want := range map[v1.MigrationDecision]v1.VirtualMachineInstancePhase{v1.DecisionTarget: v1.Running,
+		v1.DecisionSource: v1.Failed} {
 		m := newMove(t)
 		m.ends(m.source, "Migrated")
 		if got := m.get().Status.Phase; got != v1.Running {
@@ -298,11 +321,13 @@ func TestEndedSourceDoesNotEndAnUndecidedVMI(t *testing.T) {
 // all of its memory there is not the guest's end. Its source is about to get the guest back. Any other end of a
 // target is the guest's end.
 func TestTargetRefusingPostCopyDoesNotEndTheVMI(t *testing.T) {
-	for reason, want := range map[string]v1.VirtualMachineInstancePhase{"StartFailed": v1.Running, "PostCopyFailed": v1.Failed, "QEMUExited": v1.Failed} {
+	for reason, want := range map[string]v1.VirtualMachineInstancePhase{"StartFailed": v1.Running,
+		"PostCopyFailed": v1.Failed, "QEMUExited": v1.Failed} {
 		m := newMove(t)
 		m.change(func(s *v1.VirtualMachineInstanceStatus) {
 			now := metav1.Unix(1, 0)
-			s.MigrationState.Decision, s.MigrationState.MigrationConfiguration = v1.DecisionTarget, &v1.MigrationConfiguration{AllowPostCopy: ptr.To(true)}
+			s.MigrationState.Decision, s.MigrationState.MigrationConfiguration = v1.DecisionTarget,
+				&v1.MigrationConfiguration{AllowPostCopy: ptr.To(true)}
 			s.MigrationState.SourceState = &v1.MigrationSourceState{PostCopyTimestamp: &now}
 		})
 		m.ends(m.target, reason)

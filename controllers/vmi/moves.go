@@ -27,7 +27,8 @@ const policyDelay = 30 * time.Second
 // observeMoves writes of each volume whether a migration copies its disk to another claim. It returns after how
 // long to look again, because a policy may change. During a migration, and while the policies cannot be read,
 // it stays as it was whether a disk is copied.
-func (r *Reconciler) observeMoves(ctx context.Context, vmi *v1.VirtualMachineInstance, vm *v1.VirtualMachine) time.Duration {
+func (r *Reconciler) observeMoves(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	vm *v1.VirtualMachine) time.Duration {
 	r.observeUpdate(vmi, vm)
 	if vmi.Migration() != nil || r.Policy == nil {
 		return 0
@@ -56,7 +57,8 @@ func (r *Reconciler) observeUpdate(vmi *v1.VirtualMachineInstance, vm *v1.Virtua
 	}
 	if vm != nil {
 		if c := vm.Status.Condition(v1.ConditionVolumesChange); c != nil {
-			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message}, r.now())
+			vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: c.Type, Status: c.Status, Reason: c.Reason,
+				Message: c.Message}, r.now())
 			return
 		}
 	}
@@ -113,7 +115,8 @@ func isDisk(vmi *v1.VirtualMachineInstance, volume string) bool {
 }
 
 // machine returns the VM that controls a VMI, or nil. A VM's VMI has the VM's name.
-func (r *Reconciler) machine(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachine, error) {
+func (r *Reconciler) machine(ctx context.Context, from client.Reader,
+	vmi *v1.VirtualMachineInstance) (*v1.VirtualMachine, error) {
 	reference := owner.Reference(vmi, v1.VirtualMachineGroupVersionKind.GroupKind())
 	if reference == nil || reference.Name != vmi.Name {
 		return nil, nil
@@ -132,8 +135,9 @@ func (r *Reconciler) machine(ctx context.Context, from client.Reader, vmi *v1.Vi
 // unnotedDelay is the time between two looks at a VM that has not taken over which claims have its disks.
 const unnotedDelay = time.Second
 
-// letGo lets a deleted VMI go whose pods are gone. The VM must have in its status which claims have the disks of the VMI.
-// Otherwise the next start would use other disks. The same holds for the claim with the guest's state.
+// letGo lets a deleted VMI go whose pods are gone. The VM must have in its status which claims have the disks
+// of the VMI. Otherwise the next start would use other disks. The same holds for the claim with the guest's
+// state.
 func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) (time.Duration, error) {
 	if hasClaims(vmi) {
 		vm, err := r.machine(ctx, r.Live, vmi)
@@ -153,7 +157,9 @@ func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	case err != nil:
 		return 0, err
 	case handed.Deleted != "":
-		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate", "Deleted claim %s: the guest's state has moved to claim %s", handed.Deleted, vmi.Status.MigrationState.TargetPersistentStatePVCName)
+		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate",
+			"Deleted claim %s: the guest's state has moved to claim %s", handed.Deleted,
+			vmi.Status.MigrationState.TargetPersistentStatePVCName)
 	case handed.Kept != "":
 		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, v1.ReasonStateLeft, "Migrate", "%s", handed.Kept)
 	}
@@ -162,7 +168,8 @@ func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 
 // hasClaims reports whether it was seen that a claim has one of the VMI's disks.
 func hasClaims(vmi *v1.VirtualMachineInstance) bool {
-	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.PersistentVolumeClaimInfo != nil })
+	return slices.ContainsFunc(vmi.Status.VolumeStatus,
+		func(s v1.VolumeStatus) bool { return s.PersistentVolumeClaimInfo != nil })
 }
 
 // updatesVolumes lets pass that a VM says something else of disks that are to be copied to other claims.

@@ -19,7 +19,8 @@ import (
 func TestWhichDisksAMigrationMayCopy(t *testing.T) {
 	template := v1.Volume{Name: "disk", DataVolume: &v1.DataVolumeSource{Name: "root"}}
 	writable := v1.Disk{Name: "disk", Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
-	info := v1.PersistentVolumeClaimInfo{ClaimName: "root", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
+	info := v1.PersistentVolumeClaimInfo{ClaimName: "root",
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
 	edited := func(edit func(*v1.PersistentVolumeClaimInfo)) *v1.PersistentVolumeClaimInfo {
 		out := info
 		edit(&out)
@@ -31,16 +32,23 @@ func TestWhichDisksAMigrationMayCopy(t *testing.T) {
 		info   *v1.PersistentVolumeClaimInfo
 		want   bool
 	}{
-		"of a template":               {template, writable, &info, true},
-		"of a template, after a move": {template, writable, edited(func(i *v1.PersistentVolumeClaimInfo) { i.ClaimName = "root-1" }), true},
-		"a template's claim":          {v1.Volume{Name: "disk", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "root"}}, writable, &info, true},
-		"of no template":              {v1.Volume{Name: "disk", DataVolume: &v1.DataVolumeSource{Name: "shared"}}, writable, &info, false},
-		"only read":                   {template, v1.Disk{Name: "disk", CDRom: &v1.CDRomTarget{}}, &info, false},
-		"no disk":                     {template, v1.Disk{Name: "other"}, &info, false},
-		"an overlay's":                {v1.Volume{Name: "disk", Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "root"}}}, writable, &info, false},
-		"on all nodes":                {template, writable, edited(func(i *v1.PersistentVolumeClaimInfo) { i.AccessModes = append(i.AccessModes, corev1.ReadWriteMany) }), false},
-		"a device":                    {template, writable, edited(func(i *v1.PersistentVolumeClaimInfo) { i.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }), false},
-		"nothing known":               {template, writable, nil, false},
+		"of a template": {template, writable, &info, true},
+		"of a template, after a move": {template, writable,
+			edited(func(i *v1.PersistentVolumeClaimInfo) { i.ClaimName = "root-1" }), true},
+		"a template's claim": {v1.Volume{Name: "disk",
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "root"}}, writable, &info, true},
+		"of no template": {v1.Volume{Name: "disk", DataVolume: &v1.DataVolumeSource{Name: "shared"}}, writable, &info, false},
+		"only read":      {template, v1.Disk{Name: "disk", CDRom: &v1.CDRomTarget{}}, &info, false},
+		"no disk":        {template, v1.Disk{Name: "other"}, &info, false},
+		"an overlay's": {v1.Volume{Name: "disk",
+			Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "root"}}}, writable, &info,
+			false},
+		"on all nodes": {template, writable,
+			edited(func(i *v1.PersistentVolumeClaimInfo) { i.AccessModes = append(i.AccessModes, corev1.ReadWriteMany) }),
+			false},
+		"a device": {template, writable,
+			edited(func(i *v1.PersistentVolumeClaimInfo) { i.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }), false},
+		"nothing known": {template, writable, nil, false},
 	} {
 		vm := &v1.VirtualMachine{}
 		vm.Spec.DataVolumeTemplates = []v1.DataVolumeTemplate{{ObjectMeta: v1.DataVolumeTemplateMeta{Name: "root"}}}
@@ -79,8 +87,8 @@ func (c *cluster) withTemplate(policy *v1alpha1.MigrationPolicy) *v1.VirtualMach
 	return vm
 }
 
-// TestDiskMovesWhileAPolicyPermits: the status says that the disk moves while a policy permits it, and not during a migration that began
-// without.
+// TestDiskMovesWhileAPolicyPermits: the status says that the disk moves while a policy permits it, and not
+// during a migration that began without.
 func TestDiskMovesWhileAPolicyPermits(t *testing.T) {
 	policy := &v1alpha1.MigrationPolicy{}
 	m := newMove(t)
@@ -97,7 +105,8 @@ func TestDiskMovesWhileAPolicyPermits(t *testing.T) {
 	says("during a migration", false)
 	m.change(func(s *v1.VirtualMachineInstanceStatus) { s.MigrationState.Completed = true })
 	says("afterwards", true)
-	if c := m.get().Status.Condition(v1.ConditionLiveMigratable); c.Status != metav1.ConditionTrue || m.get().Status.MigrationMethod != v1.MethodBlockMigration {
+	if c := m.get().Status.Condition(v1.ConditionLiveMigratable); c.Status != metav1.ConditionTrue ||
+		m.get().Status.MigrationMethod != v1.MethodBlockMigration {
 		t.Errorf("%+v", c)
 	}
 	if after := m.later(); after != policyDelay {
@@ -110,7 +119,8 @@ func TestDiskMovesWhileAPolicyPermits(t *testing.T) {
 	}
 }
 
-// TestTargetHasItsOwnClaim: the target pod has the claim to which the disk is copied, and the guest's present pod keeps its own.
+// TestTargetHasItsOwnClaim: the target pod has the claim to which the disk is copied, and the guest's present
+// pod keeps its own.
 func TestTargetHasItsOwnClaim(t *testing.T) {
 	vmi := load(t, "testdata/minimal")
 	vmi.Spec.Volumes = []v1.Volume{{Name: "disk", DataVolume: &v1.DataVolumeSource{Name: "root"}}}
@@ -118,7 +128,8 @@ func TestTargetHasItsOwnClaim(t *testing.T) {
 		return &v1.PersistentVolumeClaimInfo{ClaimName: claim}
 	}
 	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", PersistentVolumeClaimInfo: info("root-1")}}
-	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "disk", SourcePVCInfo: info("root-1"), DestinationPVCInfo: info("root-2")}}
+	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{
+		{VolumeName: "disk", SourcePVCInfo: info("root-1"), DestinationPVCInfo: info("root-2")}}
 	claims := func(pod *corev1.Pod) (names []string) {
 		for _, v := range pod.Spec.Volumes {
 			if v.PersistentVolumeClaim != nil {
@@ -160,7 +171,8 @@ func TestFirstPodHasTheMovedClaim(t *testing.T) {
 	}
 }
 
-// TestVMIStaysUntilItsVMHasNotedTheClaim: a VMI stays until its VM has noted which claim has its disk, after a move and after a move that was taken back.
+// TestVMIStaysUntilItsVMHasNotedTheClaim: a VMI stays until its VM has noted which claim has its disk, after a
+// move and after a move that was taken back.
 func TestVMIStaysUntilItsVMHasNotedTheClaim(t *testing.T) {
 	notes := func(claim string) func(*v1.VirtualMachine) {
 		return func(vm *v1.VirtualMachine) {
@@ -189,7 +201,8 @@ func TestVMIStaysUntilItsVMHasNotedTheClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		vmi := k.get()
-		vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: c.has}}}
+		vmi.Status.VolumeStatus = []v1.VolumeStatus{
+			{Name: "disk", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: c.has}}}
 		if err := k.client.Status().Update(t.Context(), vmi); err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +221,8 @@ func TestVMIStaysUntilItsVMHasNotedTheClaim(t *testing.T) {
 	}
 }
 
-// TestVMIRepeatsItselfWithoutPolicies: while the policies cannot be read, the VMI says what it said, and goes on otherwise.
+// TestVMIRepeatsItselfWithoutPolicies: while the policies cannot be read, the VMI says what it said, and goes
+// on otherwise.
 func TestVMIRepeatsItselfWithoutPolicies(t *testing.T) {
 	policy := &v1alpha1.MigrationPolicy{}
 	policy.Spec.AllowClaimCopy = ptr.To(true)
@@ -228,7 +242,8 @@ func TestPoliciesHoldUpNoGate(t *testing.T) {
 	c := newCluster(t, v1.Running, interceptor.Funcs{}, gated(t))
 	c.withTemplate(nil)
 	vmi := c.get()
-	vmi.Status.PhaseTransitionTimestamps = []v1.PhaseTransitionTimestamp{{Phase: v1.Running, PhaseTransitionTimestamp: metav1.NewTime(c.Clock.Now())}}
+	vmi.Status.PhaseTransitionTimestamps = []v1.PhaseTransitionTimestamp{
+		{Phase: v1.Running, PhaseTransitionTimestamp: metav1.NewTime(c.Clock.Now())}}
 	if err := c.client.Status().Update(t.Context(), vmi); err != nil {
 		t.Fatal(err)
 	}

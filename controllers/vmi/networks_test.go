@@ -41,7 +41,8 @@ func besideVMI(t *testing.T, spec string) *v1.VirtualMachineInstance {
 func TestMultusIsToldEachNetwork(t *testing.T) {
 	vmi := besideVMI(t, besideSpec)
 	vmi.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": `[{"name":"secret","namespace":"kube-system","interface":"eth9"}]`,
-		"k8s.v1.cni.cncf.io/network-status": "[]", "k8s.v1.cni.cncf.io/networks-status": "[]", "v1.multus-cni.io/default-network": "kube-system/secret", "mine": "x"}
+		"k8s.v1.cni.cncf.io/network-status": "[]", "k8s.v1.cni.cncf.io/networks-status": "[]",
+		"v1.multus-cni.io/default-network": "kube-system/secret", "mine": "x"}
 	pod := Pod(vmi, PodConfig{LauncherImage: "launcher"})
 	var got []attachment
 	if err := json.Unmarshal([]byte(pod.Annotations["k8s.v1.cni.cncf.io/networks"]), &got); err != nil {

@@ -17,7 +17,8 @@ import (
 // pod returns the launcher pod that has the VMI's guest, or nil. A pod of the right name that is not the VMI's
 // own does not count, whatever its labels say. watched says whether the pod's changes bring us back. A pod
 // without the launchers' label is not in the cache, and a pod without owner may name another VMI, or none.
-func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (found *corev1.Pod, watched bool, err error) {
+func (r *Reconciler) pod(ctx context.Context,
+	vmi *v1.VirtualMachineInstance) (found *corev1.Pod, watched bool, err error) {
 	pod := &corev1.Pod{}
 	watched = true
 	key := client.ObjectKey{Namespace: vmi.Namespace, Name: vmi.LauncherPod()}
@@ -42,7 +43,8 @@ func (r *Reconciler) pod(ctx context.Context, vmi *v1.VirtualMachineInstance) (f
 // garbage collector removes the pod's owner. But the guest runs on, and must end before another starts. Then
 // the pod's UID in the VMI's status, which only virt-controller writes, shows the owner.
 func owns(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
-	return owner.Controls(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi, pod) || vmi.Status.ActivePods[pod.UID] != ""
+	return owner.Controls(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi, pod) ||
+		vmi.Status.ActivePods[pod.UID] != ""
 }
 
 // TrimPod returns a function that drops from a launcher pod what this package does not look at, before the pod
@@ -64,7 +66,8 @@ func TrimPod(keys follow.Keys) func(object any) (any, error) {
 			}
 		}
 		pod.Annotations = kept
-		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, NodeSelector: onlyARM64(pod.Spec.NodeSelector), ReadinessGates: pod.Spec.ReadinessGates, Volumes: onlyState(pod.Spec.Volumes),
+		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, NodeSelector: onlyARM64(pod.Spec.NodeSelector),
+			ReadinessGates: pod.Spec.ReadinessGates, Volumes: onlyState(pod.Spec.Volumes),
 			Containers: []corev1.Container{{Name: ContainerName, Image: launcherImage(pod)}}}
 		return pod, nil
 	}

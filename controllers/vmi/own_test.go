@@ -31,10 +31,12 @@ func TestTrimmedPodIsReadLikeAWholeOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	trimmed := object.(*corev1.Pod)
-	if a := trimmed.Annotations; len(a) != 3 || a["descheduler.alpha.kubernetes.io/evict"] != "true" || a[v1.MemoryOverheadAnnotation] == "" {
+	if a := trimmed.Annotations; len(a) != 3 || a["descheduler.alpha.kubernetes.io/evict"] != "true" ||
+		a[v1.MemoryOverheadAnnotation] == "" {
 		t.Errorf("annotations trimmed to %v", a)
 	}
-	if len(trimmed.Spec.Containers) != 1 || len(trimmed.Spec.Containers[0].VolumeMounts)+len(trimmed.Spec.Volumes) > 0 || !equality.Semantic.DeepEqual(trimmed.Labels, whole.Labels) {
+	if len(trimmed.Spec.Containers) != 1 || len(trimmed.Spec.Containers[0].VolumeMounts)+len(trimmed.Spec.Volumes) > 0 ||
+		!equality.Semantic.DeepEqual(trimmed.Labels, whole.Labels) {
 		t.Errorf("trimmed to %+v", trimmed)
 	}
 	// A pod that the garbage collector took the owner from still names its VMI.

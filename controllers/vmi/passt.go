@@ -14,9 +14,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// An interface with the binding passt has a container with the program passt, which makes the guest's connections anew with sockets of the pod. passt
-// locks itself into a user namespace, which the seccomp profile RuntimeDefault denies. So this one container has a profile of its own, and the
-// containers with QEMU and the guest's disks keep theirs.
+// An interface with the binding passt has a container with the program passt, which makes the guest's
+// connections anew with sockets of the pod. passt locks itself into a user namespace, which the seccomp profile
+// RuntimeDefault denies. So this one container has a profile of its own, and the containers with QEMU and the
+// guest's disks keep theirs.
 
 const (
 	// passtMemory is booked for passt: its program and buffers, and the kernel's buffers of its connections.
@@ -29,7 +30,8 @@ const (
 	passtSocketSize = 1 * mib
 	// passtFiles is how many files passt may have open: each listening port and each connection is one.
 	passtFiles = 1 << 17
-	// passtListens is how many files the ports take where all lead to the guest: two for each that is not one of the kernel's own choice.
+	// passtListens is how many files the ports take where all lead to the guest: two for each that is not one of
+	// the kernel's own choice.
 	passtListens = 80000
 	// otherMTU is the MTU of cards that are not virtio ones. virtio takes passt's own, which is the largest of IP.
 	otherMTU = 1500
@@ -37,7 +39,8 @@ const (
 
 // hasPasst reports whether an interface of the VMI's has the binding passt.
 func hasPasst(vmi *v1.VirtualMachineInstance) bool {
-	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Interfaces, func(nic v1.Interface) bool { return nic.PasstBinding != nil })
+	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Interfaces,
+		func(nic v1.Interface) bool { return nic.PasstBinding != nil })
 }
 
 // interfaceAt returns the name of the interface at a place in the VMI's spec, or the place if the spec has no
@@ -50,17 +53,20 @@ func interfaceAt(vmi *v1.VirtualMachineInstance, place string) string {
 	return place
 }
 
-// addPasst adds the container that connects the guest, and connects the container with the launcher's. The kubelet starts it before the launcher's
-// and ends it after that. passt has no privilege: the pod's network namespace lets everybody listen on every port, and send ICMP echo.
+// addPasst adds the container that connects the guest, and connects the container with the launcher's. The
+// kubelet starts it before the launcher's and ends it after that. passt has no privilege: the pod's network
+// namespace lets everybody listen on every port, and send ICMP echo.
 func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.PasstBinding == nil {
 			continue
 		}
 		name := v1.PasstContainerPrefix + strconv.Itoa(i)
-		addSidecar(pod, socketSidecar{name: name, command: passt(vmi, nic, config.GuestAddress), resources: passtResources(vmi, nic),
-			volume: name, size: passtSocketSize, at: layout.PasstFolder(i), own: layout.PasstSocketDir,
-			seccomp: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To(v1.PasstProfile)}})
+		addSidecar(pod, socketSidecar{name: name, command: passt(vmi, nic, config.GuestAddress),
+			resources: passtResources(vmi, nic),
+			volume:    name, size: passtSocketSize, at: layout.PasstFolder(i), own: layout.PasstSocketDir,
+			seccomp: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost,
+				LocalhostProfile: ptr.To(v1.PasstProfile)}})
 	}
 	if hasPasst(vmi) {
 		pod.Spec.SecurityContext.Sysctls = append(pod.Spec.SecurityContext.Sysctls,
@@ -79,7 +85,8 @@ func guestAddress(pod *corev1.Pod) string {
 	var candidates []string
 	for _, c := range pod.Spec.InitContainers {
 		for _, option := range c.Command {
-			if address, ok := strings.CutPrefix(option, addressOption); ok && strings.HasPrefix(c.Name, v1.PasstContainerPrefix) {
+			if address, ok := strings.CutPrefix(option, addressOption); ok &&
+				strings.HasPrefix(c.Name, v1.PasstContainerPrefix) {
 				candidates = append(candidates, address)
 			}
 		}
@@ -104,11 +111,13 @@ func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface, address string) []s
 	if len(nic.Ports) > 0 {
 		tcp, udp, least = ports(nic.Ports, "TCP"), ports(nic.Ports, "UDP"), 1024
 	}
-	command := []string{launcherBinary, "serve-network", "--most=" + strconv.Itoa(passtFiles), "--least=" + strconv.Itoa(least), "--link=" + v1.PodLink}
+	command := []string{launcherBinary, "serve-network", "--most=" + strconv.Itoa(passtFiles),
+		"--least=" + strconv.Itoa(least), "--link=" + v1.PodLink}
 	if address != "" {
 		command = append(command, addressOption+address)
 	}
-	command = append(command, "--", "--no-map-gw", "--hostname="+vmi.GuestHostname(), "--tcp-ports="+tcp, "--udp-ports="+udp)
+	command = append(command, "--", "--no-map-gw", "--hostname="+vmi.GuestHostname(), "--tcp-ports="+tcp,
+		"--udp-ports="+udp)
 	if nic.Model != "virtio" {
 		command = append(command, "--mtu="+strconv.Itoa(otherMTU))
 	}
@@ -119,7 +128,8 @@ func passt(vmi *v1.VirtualMachineInstance, nic v1.Interface, address string) []s
 func ports(list []v1.Port, protocol string) string {
 	var out []string
 	for _, p := range list {
-		if text := strconv.Itoa(int(p.Port)); (p.Protocol == protocol || p.Protocol == "" && protocol == "TCP") && !slices.Contains(out, text) {
+		if text := strconv.Itoa(int(p.Port)); (p.Protocol == protocol || p.Protocol == "" && protocol == "TCP") &&
+			!slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}
@@ -143,7 +153,8 @@ func passtResources(vmi *v1.VirtualMachineInstance, nic v1.Interface) corev1.Res
 		return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 	}
 	return corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: *resource.NewQuantity(booked, resource.BinarySI)},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: limit},
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"),
+			corev1.ResourceMemory: *resource.NewQuantity(booked, resource.BinarySI)},
+		Limits: corev1.ResourceList{corev1.ResourceMemory: limit},
 	}
 }

@@ -24,7 +24,8 @@ func TestPasstPorts(t *testing.T) {
 	}
 }
 
-// TestMovedPasstGuestKeepsItsFirstAddress: a guest that moves keeps the address of its first pod, and passt sends to this address what comes for the guest.
+// TestMovedPasstGuestKeepsItsFirstAddress: a guest that moves keeps the address of its first pod, and passt
+// sends to this address what comes for the guest.
 func TestMovedPasstGuestKeepsItsFirstAddress(t *testing.T) {
 	vmi := load(t, "testdata/passt")
 	pod := Pod(vmi, testConfig)
@@ -44,7 +45,8 @@ func TestMovedPasstGuestKeepsItsFirstAddress(t *testing.T) {
 	}
 }
 
-// TestVMISaysThatPasstHasEnded: the VMI says which interface has lost its network, only if passt has ended before QEMU, and not for ever.
+// TestVMISaysThatPasstHasEnded: the VMI says which interface has lost its network, only if passt has ended
+// before QEMU, and not for ever.
 func TestVMISaysThatPasstHasEnded(t *testing.T) {
 	ended := func(code int32) corev1.ContainerState {
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: code}}
@@ -52,19 +54,23 @@ func TestVMISaysThatPasstHasEnded(t *testing.T) {
 	pod := func(passt corev1.ContainerStatus) *corev1.Pod {
 		passt.Name = v1.PasstContainerPrefix + "1"
 		return &corev1.Pod{Status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{passt},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: ContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: ContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
 	}
 	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
-	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "lan"}, {Name: "default", PasstBinding: &v1.InterfacePasstBinding{}}}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "lan"},
+		{Name: "default", PasstBinding: &v1.InterfacePasstBinding{}}}
 	status := &vmi.Status
 	observeSidecars(vmi, pod(corev1.ContainerStatus{LastTerminationState: ended(1)}), metav1.Now())
 	if c := status.Condition(v1.ConditionNetworkFailed); c != nil {
 		t.Errorf("ended before the guest began: %+v", c)
 	}
-	for name, lost := range map[string]corev1.ContainerStatus{"has ended": {State: ended(sidecar.ExitLost)}, "has ended, and ends again": {LastTerminationState: ended(sidecar.ExitLost)}} {
+	for name, lost := range map[string]corev1.ContainerStatus{"has ended": {State: ended(sidecar.ExitLost)},
+		"has ended, and ends again": {LastTerminationState: ended(sidecar.ExitLost)}} {
 		observeSidecars(vmi, pod(lost), metav1.Now())
 		c := status.Condition(v1.ConditionNetworkFailed)
-		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1.ReasonPasstEnded || !strings.Contains(c.Message, ": default (the log of its container passt-1 says more)") {
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1.ReasonPasstEnded ||
+			!strings.Contains(c.Message, ": default (the log of its container passt-1 says more)") {
 			t.Errorf("%s: %+v", name, c)
 		}
 		if c := status.Condition(v1.ConditionFilesystemFailed); c != nil {

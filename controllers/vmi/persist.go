@@ -30,7 +30,8 @@ func (r *Reconciler) persist(ctx context.Context, vmi, defaulted *v1.VirtualMach
 		return err
 	}
 	if there.GetUID() != vmi.UID || there.GetResourceVersion() != vmi.ResourceVersion {
-		return apierrors.NewConflict(schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"}, vmi.Name, errChanged)
+		return apierrors.NewConflict(schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"},
+			vmi.Name, errChanged)
 	}
 	raw, err := json.Marshal(there.Object)
 	if err != nil {

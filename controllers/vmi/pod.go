@@ -25,9 +25,9 @@ const (
 	// SlotResource is the resource that virt-handler's device plugin advertises. One slot is
 	// the right to one connection to virt-handler.
 	SlotResource corev1.ResourceName = "devices.kubevirt.io/vm"
-	// FaultResource is the resource of the right to a node's /dev/userfaultfd, if the node has it. With the device QEMU
-	// receives a guest whose memory comes later. Every virt-handler advertises the resource, so that it decides nothing about
-	// where a pod may be.
+	// FaultResource is the resource of the right to a node's /dev/userfaultfd, if the node has it. With the device
+	// QEMU receives a guest whose memory comes later. Every virt-handler advertises the resource, so that it
+	// decides nothing about where a pod may be.
 	FaultResource corev1.ResourceName = "devices.kubevirt.io/userfaultfd"
 	// ContainerName is the name of the launcher's container in its pod.
 	ContainerName  = "compute"
@@ -52,11 +52,14 @@ type PodConfig struct {
 	PostCopy bool
 	// Resources are those of the network cards of the node, by interface.
 	Resources map[string]string
-	// Unlabelled says that some node that takes guests does not tell which CPUs it can give. The labels of CPUs then choose no node.
+	// Unlabelled says that some node that takes guests does not tell which CPUs it can give. The labels of CPUs
+	// then choose no node.
 	Unlabelled bool
-	// TargetCPU are the labels that the node of a target pod must have so that it can give the guest the CPU that the guest has.
+	// TargetCPU are the labels that the node of a target pod must have so that it can give the guest the CPU that
+	// the guest has.
 	TargetCPU map[string]string
-	// GuestAddress is the IPv4 address that the guest of a target pod has from passt; empty if the guest has none, or has that of the pod.
+	// GuestAddress is the IPv4 address that the guest of a target pod has from passt; empty if the guest has none,
+	// or has that of the pod.
 	GuestAddress string
 }
 
@@ -135,7 +138,8 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 // targetPod renders the pod to which a migration moves the guest of a defaulted VMI. It differs from the guest's
 // present pod only in its name, in what names the migration, in the nodes that it may be on, in the claims to which
 // the migration copies disks, and in the files that it lacks.
-func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration, config PodConfig) *corev1.Pod {
+func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInstanceMigration,
+	config PodConfig) *corev1.Pod {
 	vmi = vmi.DeepCopy()
 	vmi.Status.TakeDestinations()
 	vmi.TakeState()
@@ -161,8 +165,9 @@ func targetPod(vmi *v1.VirtualMachineInstance, migration *v1.VirtualMachineInsta
 	return pod
 }
 
-// keepApart keeps a pod off the nodes of the VMI's other pods. It names the nodes: an anti-affinity to the pods would also keep later pods off
-// this pod's node, and an update may have to bring the guest to another pod there.
+// keepApart keeps a pod off the nodes of the VMI's other pods. It names the nodes: an anti-affinity to the pods
+// would also keep later pods off this pod's node, and an update may have to bring the guest to another pod
+// there.
 func keepApart(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	nodes := map[string]bool{vmi.Status.NodeName: true}
 	for _, node := range vmi.Status.ActivePods {
@@ -171,7 +176,8 @@ func keepApart(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	delete(nodes, "")
 	var off []corev1.NodeSelectorRequirement
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
-		off = append(off, corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}})
+		off = append(off, corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn,
+			Values: []string{node}})
 	}
 	require(pod, nil, off)
 }
@@ -245,7 +251,8 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 			continue
 		}
 		for _, p := range nic.Ports {
-			c.Ports = append(c.Ports, corev1.ContainerPort{Name: p.Name, ContainerPort: p.Port, Protocol: corev1.Protocol(p.Protocol)})
+			c.Ports = append(c.Ports, corev1.ContainerPort{Name: p.Name, ContainerPort: p.Port,
+				Protocol: corev1.Protocol(p.Protocol)})
 		}
 	}
 	return c
@@ -275,7 +282,8 @@ func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolic
 	same := func(v corev1.Volume) bool { return v.Image != nil && *v.Image == *source.Image }
 	if i := slices.IndexFunc(pod.Spec.Volumes, same); i >= 0 {
 		c := &pod.Spec.Containers[0]
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: pod.Spec.Volumes[i].Name, MountPath: path, ReadOnly: true})
+		c.VolumeMounts = append(c.VolumeMounts,
+			corev1.VolumeMount{Name: pod.Spec.Volumes[i].Name, MountPath: path, ReadOnly: true})
 	} else {
 		mount(pod, name, path, source)
 	}
@@ -316,7 +324,8 @@ func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 		c, at := holder(pod, v.Name, layout.Claim(v.Name))
 		name := "claim-" + strconv.Itoa(i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: source.Name, ReadOnly: source.ReadOnlyVolume}}})
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: source.Name,
+				ReadOnly: source.ReadOnlyVolume}}})
 		if info := vmi.Status.ClaimInfo(v.Name); info != nil && info.IsBlock() {
 			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: layout.BlockDevice(v.Name)})
 			pod.Spec.SecurityContext.SupplementalGroups = []int64{groupDisk}

@@ -72,8 +72,8 @@ func TestPodGolden(t *testing.T) {
 	}
 }
 
-// TestPodIsRestricted: Kubernetes' own checks admit the pod to a namespace that enforces the restricted
-// standard.
+// TestPodIsRestricted: Kubernetes' own checks admit the pod and the consumer to a namespace that enforces the
+// restricted standard.
 func TestPodIsRestricted(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -118,7 +118,8 @@ func TestEveryVolumeIsMountedOnce(t *testing.T) {
 		}
 		for _, c := range spec.InitContainers {
 			for _, m := range c.VolumeMounts {
-				if m.MountPath != layout.FileSystemSocketDir && m.MountPath != layout.PasstSocketDir { // the launcher's container has it too
+				if m.MountPath != layout.FileSystemSocketDir &&
+					m.MountPath != layout.PasstSocketDir { // the launcher's container has it too
 					volumes[m.Name]++
 				}
 			}
@@ -175,7 +176,8 @@ func TestMemoryOverhead(t *testing.T) {
 		{"two seeds", "1Gi", v1.CPU{Cores: 1, Sockets: 1, Threads: 1}, ptr.To(false), 2, false, false, 64 + 2 + 3 + 2},
 	}
 	withTPM := &v1.VirtualMachineInstance{}
-	withTPM.Spec.Domain.Memory, withTPM.Spec.Domain.CPU = &v1.Memory{Guest: ptr.To(resource.MustParse("64Mi"))}, &v1.CPU{Cores: 1, Sockets: 1, Threads: 1}
+	withTPM.Spec.Domain.Memory, withTPM.Spec.Domain.CPU = &v1.Memory{Guest: ptr.To(resource.MustParse("64Mi"))},
+		&v1.CPU{Cores: 1, Sockets: 1, Threads: 1}
 	bare := Overhead(withTPM, false)
 	withTPM.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
 	if got := Overhead(withTPM, false) - bare; got != 8*mib {
@@ -208,8 +210,9 @@ func TestThreadOverhead(t *testing.T) {
 		others int
 		want   int64
 	}{
-		"none": {"", 0, 0, 3, 0}, "shared": {v1.IOThreadsPolicyShared, 0, 0, 3, 1}, "dedicated": {"", 0, 2, 3, 3}, "all dedicated": {"", 0, 2, 0, 2},
-		"auto": {v1.IOThreadsPolicyAuto, 0, 1, 3, 4}, "pool": {v1.IOThreadsPolicySupplementalPool, 7, 0, 3, 7},
+		"none": {"", 0, 0, 3, 0}, "shared": {v1.IOThreadsPolicyShared, 0, 0, 3, 1}, "dedicated": {"", 0, 2, 3, 3},
+		"all dedicated": {"", 0, 2, 0, 2},
+		"auto":          {v1.IOThreadsPolicyAuto, 0, 1, 3, 4}, "pool": {v1.IOThreadsPolicySupplementalPool, 7, 0, 3, 7},
 	} {
 		domain := &v1.DomainSpec{}
 		if tt.policy != "" {

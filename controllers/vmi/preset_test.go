@@ -18,11 +18,13 @@ import (
 
 // preset returns a preset that sets the CPU of every VMI.
 func preset(name string, cores uint32) v1.VirtualMachineInstancePreset {
-	return v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.DomainSpec{CPU: &v1.CPU{Cores: cores}}}}
+	return v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.DomainSpec{CPU: &v1.CPU{Cores: cores}}}}
 }
 
 // withPresets returns a new VMI that nobody has filled in yet, in a namespace with presets.
-func withPresets(t *testing.T, presets []v1.VirtualMachineInstancePreset, err error, edit func(*v1.VirtualMachineInstance)) *cluster {
+func withPresets(t *testing.T, presets []v1.VirtualMachineInstancePreset, err error,
+	edit func(*v1.VirtualMachineInstance)) *cluster {
 	t.Helper()
 	c := newCluster(t, "", interceptor.Funcs{})
 	vmi := c.get()
@@ -63,7 +65,8 @@ func TestPresetsArePersisted(t *testing.T) {
 		}
 	}
 	vmi := c.get()
-	if cpu := vmi.Spec.Domain.CPU; cpu.Cores != 2 || cpu.Sockets != 1 || vmi.Annotations[v1.PresetAnnotation+"small"] != "kubevirt.io/v1" || c.pods() != 1 {
+	if cpu := vmi.Spec.Domain.CPU; cpu.Cores != 2 || cpu.Sockets != 1 ||
+		vmi.Annotations[v1.PresetAnnotation+"small"] != "kubevirt.io/v1" || c.pods() != 1 {
 		t.Errorf("CPU %+v, annotations %v, %d pods", vmi.Spec.Domain.CPU, vmi.Annotations, c.pods())
 	}
 	if got := c.said(); strings.Contains(got, "Override") {
@@ -73,7 +76,8 @@ func TestPresetsArePersisted(t *testing.T) {
 
 // TestVMIsOwnValueOverridesAPreset: the VMI's own value wins, and an event says so, once.
 func TestVMIsOwnValueOverridesAPreset(t *testing.T) {
-	c := withPresets(t, []v1.VirtualMachineInstancePreset{preset("small", 2)}, nil, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.CPU = &v1.CPU{Cores: 3} })
+	c := withPresets(t, []v1.VirtualMachineInstancePreset{preset("small", 2)}, nil,
+		func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.CPU = &v1.CPU{Cores: 3} })
 	for range 3 {
 		if err := c.reconcile(); err != nil {
 			t.Fatal(err)
@@ -93,8 +97,9 @@ func TestVMIWithBadPresetsFails(t *testing.T) {
 		err     error
 		says    string
 	}{
-		"they contradict each other": {[]v1.VirtualMachineInstancePreset{preset("a", 2), preset("b", 4)}, nil, `the VirtualMachineInstancePresets "a" and "b"`},
-		"one is malformed":           {nil, fmt.Errorf("%w: a", listing.ErrMalformed), "malformed object: a, or exclude this object"},
+		"they contradict each other": {[]v1.VirtualMachineInstancePreset{preset("a", 2), preset("b", 4)}, nil,
+			`the VirtualMachineInstancePresets "a" and "b"`},
+		"one is malformed": {nil, fmt.Errorf("%w: a", listing.ErrMalformed), "malformed object: a, or exclude this object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, says := withPresets(t, c.presets, c.err, func(*v1.VirtualMachineInstance) {}), c.says
@@ -105,8 +110,10 @@ func TestVMIWithBadPresetsFails(t *testing.T) {
 			}
 			vmi := c.get()
 			got := c.said()
-			if condition := vmi.Status.Condition(v1.ConditionSynchronized); vmi.Status.Phase != v1.Failed || vmi.Status.Reason != v1.ReasonPresetFailed || c.pods() != 0 ||
-				condition == nil || !strings.Contains(condition.Message, says) || strings.Count(got, "Warning") != 1 || !strings.Contains(got, "Warning PresetFailed apply presets: ") {
+			if condition := vmi.Status.Condition(v1.ConditionSynchronized); vmi.Status.Phase != v1.Failed ||
+				vmi.Status.Reason != v1.ReasonPresetFailed || c.pods() != 0 ||
+				condition == nil || !strings.Contains(condition.Message, says) || strings.Count(got, "Warning") != 1 ||
+				!strings.Contains(got, "Warning PresetFailed apply presets: ") {
 				t.Errorf("%+v, %d pods, events %s", vmi.Status, c.pods(), got)
 			}
 		})
@@ -123,8 +130,10 @@ func TestVMIWaitsWithTooManyPresets(t *testing.T) {
 			}
 		}
 		vmi, got := c.get(), c.said()
-		if condition := vmi.Status.Condition(v1.ConditionSynchronized); vmi.IsFinal() || c.pods() != 0 || condition == nil || condition.Reason != v1.ReasonPresetFailed ||
-			!strings.Contains(condition.Message, unread.Error()+": 65, or exclude this object") || strings.Count(got, "Warning") != 1 {
+		if condition := vmi.Status.Condition(v1.ConditionSynchronized); vmi.IsFinal() || c.pods() != 0 || condition == nil ||
+			condition.Reason != v1.ReasonPresetFailed ||
+			!strings.Contains(condition.Message, unread.Error()+": 65, or exclude this object") ||
+			strings.Count(got, "Warning") != 1 {
 			t.Errorf("%+v, %d pods, events %s", vmi.Status, c.pods(), got)
 		}
 		// When they can be read, it starts.

@@ -32,7 +32,8 @@ func probe(p *v1.Probe, flags ...string) *corev1.Probe {
 	flags = append(flags, "--timeout", strconv.Itoa(int(p.TimeoutSeconds)))
 	switch {
 	case p.Exec != nil:
-		out.Exec = &corev1.ExecAction{Command: slices.Concat([]string{launcherBinary, "guest-exec"}, flags, []string{"--"}, p.Exec.Command)}
+		out.Exec = &corev1.ExecAction{Command: slices.Concat([]string{launcherBinary, "guest-exec"}, flags, []string{"--"},
+			p.Exec.Command)}
 		out.TimeoutSeconds += execSlack
 	case p.GuestAgentPing != nil:
 		out.Exec = &corev1.ExecAction{Command: append([]string{launcherBinary, "guest-ping"}, flags...)}

@@ -29,7 +29,8 @@ func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
 		return fmt.Errorf("delete launcher pod: %w", err)
 	}
-	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod %s", pod.Name)
+	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod %s",
+		pod.Name)
 	return nil
 }
 

@@ -117,10 +117,12 @@ func runDirSize(vmi *v1.VirtualMachineInstance) int64 {
 
 // bookedBeside returns the memory that a pod books besides its guest's.
 func bookedBeside(vmi *v1.VirtualMachineInstance, config PodConfig) *resource.Quantity {
-	return resource.NewQuantity(scaled(Overhead(vmi, config.Emulation || config.isForeign(vmi)), config.Cluster), resource.BinarySI)
+	return resource.NewQuantity(scaled(Overhead(vmi, config.Emulation || config.isForeign(vmi)), config.Cluster),
+		resource.BinarySI)
 }
 
-// room returns what the launcher's container of a defaulted VMI may use: the guest's CPUs, and all of its memory with the overhead.
+// room returns what the launcher's container of a defaulted VMI may use: the guest's CPUs, and all of its
+// memory with the overhead.
 func room(vmi *v1.VirtualMachineInstance, config PodConfig) kit.Room {
 	r := kit.Room{CPUs: vmi.Spec.Domain.CPU.VCPUs(), Memory: bookedBeside(vmi, config).Value()}
 	if vmi.Spec.Domain.Memory.Hugepages == nil { // else the guest's memory is a resource of its own
@@ -139,7 +141,8 @@ func resources(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Resource
 	domain := &vmi.Spec.Domain
 	overhead := bookedBeside(vmi, config).Value()
 	r := corev1.ResourceRequirements{
-		Requests: corev1.ResourceList(domain.Resources.Requests.DeepCopy()), Limits: corev1.ResourceList(domain.Resources.Limits.DeepCopy()),
+		Requests: corev1.ResourceList(domain.Resources.Requests.DeepCopy()),
+		Limits:   corev1.ResourceList(domain.Resources.Limits.DeepCopy()),
 	}
 	if r.Requests == nil {
 		r.Requests = corev1.ResourceList{}
@@ -212,7 +215,8 @@ func guestRequest(guest *resource.Quantity, config *v1.KubeVirtConfiguration) re
 	return *resource.NewQuantity(whole*100+bytes%percent*100/percent, resource.BinarySI)
 }
 
-// mostBooked bounds what a pod books for the guest, and mostBeside what it books besides. The sum is inside an int64. No node has as much.
+// mostBooked bounds what a pod books for the guest, and mostBeside what it books besides. The sum is inside an
+// int64. No node has as much.
 const (
 	mostBooked = int64(4) << 60
 	mostBeside = int64(2) << 60

@@ -23,10 +23,10 @@ var errContended = errors.New("the quota is in use")
 // vanishedDelay is the wait after errVanished and errContended, until the pod is created again.
 const vanishedDelay = time.Second
 
-// patient turns a refusal of the API server (a quota, a policy, a missing priority class), or
-// presets that cannot be read, into a later attempt. The VMI waits for somebody to change the cluster. An older VMI is tried
-// less often, so that many such VMIs do not hold up others. An error that is no refusal stays
-// an error, and is tried again soon.
+// patient turns a refusal of the API server (a quota, a policy, a missing priority class), or presets that
+// cannot be read, into a later attempt. The VMI waits for somebody to change the cluster. An older VMI is tried
+// less often, so that many such VMIs do not hold up others. An error that is no refusal stays an error, and is
+// tried again soon.
 func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Duration, error) {
 	const soonest = 5 * time.Second
 	switch {

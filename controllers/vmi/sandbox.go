@@ -19,14 +19,15 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 
 const (
-	// connectPatience is how long a node may take to connect a pod, or to disconnect it, before its events are read. That of a pod
-	// for which the VMI's own fields ask nothing of the node is longer: such a pod waits as its neighbours do, mostly on a busy node.
+	// connectPatience is how long a node may take to connect a pod, or to disconnect it, before its events are
+	// read. That of a pod for which the VMI's own fields ask nothing of the node is longer: such a pod waits as
+	// its neighbours do, mostly on a busy node.
 	connectPatience      = 5 * time.Second
 	plainConnectPatience = 15 * time.Second
 	// slowConnect is how long a node may take without a word.
 	slowConnect = time.Minute
-	// maxSandboxEvents is more events than the kubelet makes of one pod: it counts the same event in one object, and from the
-	// tenth on those that are alike.
+	// maxSandboxEvents is more events than the kubelet makes of one pod: it counts the same event in one object,
+	// and from the tenth on those that are alike.
 	maxSandboxEvents = 100
 	maxComplaint     = 1024 // bytes
 	maxNamed         = 8    // networks
@@ -35,7 +36,8 @@ const (
 // observeSandbox writes into the VMI's status why its node cannot connect the pod or mount its volumes, such as
 // a NetworkAttachmentDefinition or a ConfigMap that does not exist. Only the kubelet's events say so. It
 // returns when to look again, or 0.
-func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
+func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	pod *corev1.Pod) (time.Duration, error) {
 	since, waits := unconnected(pod)
 	if !waits {
 		connected(&vmi.Status)
@@ -61,7 +63,8 @@ func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineI
 
 // observeRemoval writes into the status of a VMI that is deleted why its node cannot remove the pod. Until
 // then, the pod stays, and the VMI too. It returns when to look again, or 0.
-func (r *Reconciler) observeRemoval(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (time.Duration, error) {
+func (r *Reconciler) observeRemoval(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	pod *corev1.Pod) (time.Duration, error) {
 	if pod == nil || pod.DeletionTimestamp == nil || !onMultus(vmi) {
 		return 0, nil
 	}
@@ -74,15 +77,18 @@ func (r *Reconciler) observeRemoval(ctx context.Context, vmi *v1.VirtualMachineI
 }
 
 // tell writes into the VMI's status which of the troubles a pod has, and reports whether its node has told any.
-func (r *Reconciler) tell(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, troubles []trouble) (bool, error) {
+func (r *Reconciler) tell(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod,
+	troubles []trouble) (bool, error) {
 	events := &corev1.EventList{}
-	err := r.Live.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxSandboxEvents), client.MatchingFields{"involvedObject.uid": string(pod.UID)})
+	err := r.Live.List(ctx, events, client.InNamespace(pod.Namespace), client.Limit(maxSandboxEvents),
+		client.MatchingFields{"involvedObject.uid": string(pod.UID)})
 	if err != nil {
 		return false, fmt.Errorf("list the pod's events: %w", err)
 	}
 	trouble, message := latest(troubles, events.Items)
 	if trouble != nil {
-		vmi.Status.Complain(trouble.reason, "the node cannot "+trouble.cannot+", and tries again: "+complaint(message)+trouble.about(vmi, message), r.now())
+		vmi.Status.Complain(trouble.reason,
+			"the node cannot "+trouble.cannot+", and tries again: "+complaint(message)+trouble.about(vmi, message), r.now())
 	}
 	return trouble != nil, nil
 }
@@ -137,7 +143,8 @@ func namesVolume(e corev1.Event) bool { return strings.Contains(e.Message, "Moun
 // trouble is what a node may be unable to do for a pod, and the reason of the kubelet's events about it.
 type trouble struct{ reason, cannot string }
 
-// about names the VMI's networks, if the trouble may be one of a network. A pod also stays if a container of it does not end.
+// about names the VMI's networks, if the trouble may be one of a network. A pod also stays if a container of it
+// does not end.
 func (t trouble) about(vmi *v1.VirtualMachineInstance, message string) string {
 	switch t.reason {
 	case v1.ReasonSandboxFailed:
@@ -151,11 +158,13 @@ func (t trouble) about(vmi *v1.VirtualMachineInstance, message string) string {
 }
 
 // startTroubles are those before a pod's first container, in the order in which the kubelet does what fails.
-var startTroubles = []trouble{{v1.ReasonMountFailed, "mount a volume of the pod"}, {v1.ReasonSandboxFailed, "set up the pod"}}
+var startTroubles = []trouble{{v1.ReasonMountFailed, "mount a volume of the pod"},
+	{v1.ReasonSandboxFailed, "set up the pod"}}
 
 // mountsObjects reports whether the pod of a VMI has ConfigMaps or Secrets, which may be missing.
 func mountsObjects(vmi *v1.VirtualMachineInstance) bool {
-	return len(handover.Secrets(vmi)) > 0 || slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.IsConfig() })
+	return len(handover.Secrets(vmi)) > 0 ||
+		slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.IsConfig() })
 }
 
 // unconnected reports whether a pod waits for its node to mount its volumes and to set it up, and since when.

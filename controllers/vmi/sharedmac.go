@@ -15,7 +15,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// macIndex indexes VMIs that have not ended by the networks of Multus on which they are, each with the guest's MAC there.
+// macIndex indexes VMIs that have not ended by the networks of Multus on which they are, each with the guest's
+// MAC there.
 const macIndex = "mac"
 
 // card is a guest's network card on a network of Multus.
@@ -45,13 +46,14 @@ func indexByMAC(o client.Object) (keys []string) {
 	return keys
 }
 
-// maxSharers is how many VMIs with one MAC are told of each other, and looked at again when one comes or goes. Where more share a MAC, what
-// each says stays the same, however many come and go.
+// maxSharers is how many VMIs with one MAC are told of each other, and looked at again when one comes or goes.
+// Where more share a MAC, what each says stays the same, however many come and go.
 const maxSharers = 8
 
 // sharing returns the other VMIs of the namespace with a card's MAC on the card's network, maxSharers and 1 at
 // most. The cache returns them in any order. VMIs of other namespaces are none of a tenant's business.
-func (r *Reconciler) sharing(ctx context.Context, vmi *v1.VirtualMachineInstance, c card) (others []*v1.VirtualMachineInstance, err error) {
+func (r *Reconciler) sharing(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	c card) (others []*v1.VirtualMachineInstance, err error) {
 	var all v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingFields{macIndex: c.key()},
 		client.Limit(maxSharers+2), client.UnsafeDisableDeepCopy); err != nil {
@@ -101,8 +103,10 @@ func (r *Reconciler) observeSharedMAC(ctx context.Context, vmi *v1.VirtualMachin
 	if more := len(said) - maxNamed; more > 0 {
 		said = append(said[:maxNamed], fmt.Sprintf("%d networks more", more))
 	}
-	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSharedMAC, Status: metav1.ConditionTrue, Reason: v1.ReasonMACInUse,
-		Message: "the guests may lose each other's packets until one of them has another macAddress: " + strings.Join(said, "; ")}, r.now())
+	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSharedMAC, Status: metav1.ConditionTrue,
+		Reason: v1.ReasonMACInUse,
+		Message: "the guests may lose each other's packets until one of them has another macAddress: " +
+			strings.Join(said, "; ")}, r.now())
 	return nil
 }
 

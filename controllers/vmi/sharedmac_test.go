@@ -18,11 +18,12 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestSharedMACIsSaidByBothVMIs: a VMI says that another one of its namespace has its MAC on the same network of Multus, and both are looked at again
-// when one comes or goes.
+// TestSharedMACIsSaidByBothVMIs: a VMI says that another one of its namespace has its MAC on the same network
+// of Multus, and both are looked at again when one comes or goes.
 func TestSharedMACIsSaidByBothVMIs(t *testing.T) {
 	spec := func(mac, network string) string {
-		return `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}, macAddress: "` + mac + `"}]}}, networks: [{name: lan, multus: {networkName: ` + network + `}}]}`
+		return `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}, macAddress: "` + mac +
+			`"}]}}, networks: [{name: lan, multus: {networkName: ` + network + `}}]}`
 	}
 	named := func(namespace, name, spec string) *v1.VirtualMachineInstance {
 		vmi := besideVMI(t, spec)
@@ -54,7 +55,9 @@ func TestSharedMACIsSaidByBothVMIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := one.Status.Condition(v1.ConditionSharedMAC)
-		if want == "" && got != nil || want != "" && (got == nil || got.Status != metav1.ConditionTrue || got.Reason != v1.ReasonMACInUse || got.Message != want) {
+		if want == "" && got != nil ||
+			want != "" && (got == nil || got.Status != metav1.ConditionTrue || got.Reason != v1.ReasonMACInUse ||
+				got.Message != want) {
 			t.Errorf("condition %+v, want %q", got, want)
 		}
 	}
@@ -78,14 +81,16 @@ func TestSharedMACIsSaidByBothVMIs(t *testing.T) {
 func crowd(t *testing.T, count int) (all []client.Object) {
 	for i := range count {
 		vmi := besideVMI(t, `{domain: {memory: {guest: 128Mi}, devices: {interfaces: [{name: lan, bridge: {}, macAddress: "02:00:00:00:00:01"}]}}, networks: [{name: lan, multus: {networkName: lan}}]}`)
-		vmi.Namespace, vmi.Name, vmi.UID, vmi.Status.Phase = "tenant", fmt.Sprintf("vmi%03d", i), types.UID(fmt.Sprint(i)), v1.Running
+		vmi.Namespace, vmi.Name, vmi.UID, vmi.Status.Phase = "tenant", fmt.Sprintf("vmi%03d", i), types.UID(fmt.Sprint(i)),
+			v1.Running
 		all = append(all, vmi)
 	}
 	return all
 }
 
-// TestManyVMIsWithOneMACCostLittle: a tenant with many VMIs with one MAC has few of them looked at when one comes or goes, and what the others say stays the
-// same. Around the limit, each one is looked at whose words change.
+// TestManyVMIsWithOneMACCostLittle: a tenant with many VMIs with one MAC has few of them looked at when one
+// comes or goes, and what the others say stays the same. Around the limit, each one is looked at whose words
+// change.
 func TestManyVMIsWithOneMACCostLittle(t *testing.T) {
 	for _, count := range []int{2, maxSharers, maxSharers + 1, maxSharers + 2, 200} {
 		all := crowd(t, count)
@@ -93,7 +98,8 @@ func TestManyVMIsWithOneMACCostLittle(t *testing.T) {
 		if err := v1.AddToScheme(scheme); err != nil {
 			t.Fatal(err)
 		}
-		objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithIndex(&v1.VirtualMachineInstance{}, macIndex, indexByMAC).Build()
+		objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithIndex(&v1.VirtualMachineInstance{},
+			macIndex, indexByMAC).Build()
 		r := &Reconciler{Client: objects, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
 		words := func(live []client.Object) map[string]string {
 			out := map[string]string{}
@@ -155,10 +161,12 @@ func TestOnlyStartAndEndConcernOtherVMIs(t *testing.T) {
 // TestEndedVMISaysNothingOfSharedMACs: a VMI that has ended says of no MAC that another has it too.
 func TestEndedVMISaysNothingOfSharedMACs(t *testing.T) {
 	vmi := crowd(t, 1)[0].(*v1.VirtualMachineInstance)
-	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSharedMAC, Status: metav1.ConditionTrue, Reason: v1.ReasonMACInUse}, metav1.Unix(1000, 0))
+	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSharedMAC, Status: metav1.ConditionTrue,
+		Reason: v1.ReasonMACInUse}, metav1.Unix(1000, 0))
 	finish(&vmi.Status, end{phase: v1.Succeeded}, metav1.Unix(2000, 0))
 	r := &Reconciler{} // whom it shared with is not looked up
-	if err := r.observeSharedMAC(context.Background(), vmi); err != nil || vmi.Status.Condition(v1.ConditionSharedMAC) != nil {
+	if err := r.observeSharedMAC(context.Background(), vmi); err != nil ||
+		vmi.Status.Condition(v1.ConditionSharedMAC) != nil {
 		t.Errorf("%+v, %v", vmi.Status.Conditions, err)
 	}
 }

@@ -20,13 +20,16 @@ type socketSidecar struct {
 	seccomp *corev1.SeccompProfile
 }
 
-// addSidecar adds a sidecar to the pod. The kubelet starts the sidecar before the launcher, and ends it after the launcher.
+// addSidecar adds a sidecar to the pod. The kubelet starts the sidecar before the launcher, and ends it after
+// the launcher.
 func addSidecar(pod *corev1.Pod, s socketSidecar) {
 	launcher := &pod.Spec.Containers[0]
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: s.volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-		Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(s.size, resource.BinarySI)}}})
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		corev1.Volume{Name: s.volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(s.size, resource.BinarySI)}}})
 	// The launcher connects to the socket, and writes nothing to its folder.
-	launcher.VolumeMounts = append(launcher.VolumeMounts, corev1.VolumeMount{Name: s.volume, MountPath: s.at, ReadOnly: true})
+	launcher.VolumeMounts = append(launcher.VolumeMounts,
+		corev1.VolumeMount{Name: s.volume, MountPath: s.at, ReadOnly: true})
 	security := launcher.SecurityContext.DeepCopy()
 	security.SeccompProfile = s.seccomp
 	pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{

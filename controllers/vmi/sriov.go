@@ -25,7 +25,8 @@ import (
 // resourceAnnotation of a NetworkAttachmentDefinition names the resource of the network cards that are on the network.
 const resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
 
-// errNoResource means that it is not known which resource a network's cards are, and that somebody has to change the cluster.
+// errNoResource means that it is not known which resource a network's cards are, and that somebody has to
+// change the cluster.
 var errNoResource = errors.New("no resource of network cards")
 
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
@@ -54,7 +55,8 @@ func (r *Reconciler) cardResources(ctx context.Context, vmi *v1.VirtualMachineIn
 		case apierrors.IsNotFound(err) && namespace != vmi.Namespace:
 			definition = &metav1.PartialObjectMetadata{}
 		case apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("%w: the NetworkAttachmentDefinition %s/%s of network %q does not exist", errNoResource, namespace, name, nic.Name)
+			return nil, fmt.Errorf("%w: the NetworkAttachmentDefinition %s/%s of network %q does not exist", errNoResource,
+				namespace, name, nic.Name)
 		case err != nil:
 			return nil, fmt.Errorf("get NetworkAttachmentDefinition %s/%s: %w", namespace, name, err)
 		}
@@ -63,7 +65,8 @@ func (r *Reconciler) cardResources(ctx context.Context, vmi *v1.VirtualMachineIn
 				return nil, fmt.Errorf("%w: there is no NetworkAttachmentDefinition %s/%s, of network %q, whose annotation %s names a resource of a device plugin",
 					errNoResource, namespace, name, nic.Name, resourceAnnotation)
 			}
-			return nil, fmt.Errorf("%w: the annotation %s of the NetworkAttachmentDefinition %s/%s of network %q %s", errNoResource, resourceAnnotation, namespace, name, nic.Name, why)
+			return nil, fmt.Errorf("%w: the annotation %s of the NetworkAttachmentDefinition %s/%s of network %q %s",
+				errNoResource, resourceAnnotation, namespace, name, nic.Name, why)
 		}
 		out[nic.Name] = definition.Annotations[resourceAnnotation]
 	}
@@ -73,7 +76,8 @@ func (r *Reconciler) cardResources(ctx context.Context, vmi *v1.VirtualMachineIn
 // definition reads the metadata of a NetworkAttachmentDefinition.
 func (r *Reconciler) definition(ctx context.Context, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
 	definition := &metav1.PartialObjectMetadata{}
-	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
+	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1",
+		Kind: "NetworkAttachmentDefinition"})
 	return definition, r.Live.Get(ctx, key, definition)
 }
 
@@ -126,8 +130,8 @@ type networkStatus struct {
 	} `json:"device-info"`
 }
 
-// observeDevices notes which network cards of the node Multus gave the pod for which interface. A user who may change the
-// pod's annotations can mix up the cards of this pod, and no others.
+// observeDevices notes which network cards of the node Multus gave the pod for which interface. A user who may
+// change the pod's annotations can mix up the cards of this pod, and no others.
 func observeDevices(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) {
 	at := slices.IndexFunc(vmi.Status.LauncherPods, func(p v1.LauncherPod) bool { return p.Name == pod.Name })
 	if at < 0 || !vmi.Spec.Domain.Devices.HasSRIOV() {

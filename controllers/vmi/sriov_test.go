@@ -23,7 +23,8 @@ func sriovVMI() *v1.VirtualMachineInstance {
 	vmi.Name, vmi.Namespace, vmi.UID = "vm", "default", "u"
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("1Gi"))}
 	for _, name := range []string{"a", "b", "c"} {
-		vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces, v1.Interface{Name: name, SRIOV: &v1.InterfaceSRIOV{}})
+		vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces,
+			v1.Interface{Name: name, SRIOV: &v1.InterfaceSRIOV{}})
 		vmi.Spec.Networks = append(vmi.Spec.Networks, v1.Network{Name: name, Multus: &v1.MultusNetwork{NetworkName: name}})
 	}
 	v1.Default(vmi)
@@ -33,16 +34,20 @@ func sriovVMI() *v1.VirtualMachineInstance {
 // TestPodOfSRIOV: the launcher's container asks for the cards, knows their resources, and books what VFIO needs.
 func TestPodOfSRIOV(t *testing.T) {
 	vmi := sriovVMI()
-	pod := Pod(vmi, PodConfig{Resources: map[string]string{"a": "r.example/fast", "b": "r.example/slow", "c": "r.example/fast"}})
+	pod := Pod(vmi,
+		PodConfig{Resources: map[string]string{"a": "r.example/fast", "b": "r.example/slow", "c": "r.example/fast"}})
 	c := pod.Spec.Containers[0]
 	for name, want := range map[corev1.ResourceName]int64{"r.example/fast": 2, "r.example/slow": 1, SlotResource: 1} {
-		for kind, list := range map[string]corev1.ResourceList{"requests": c.Resources.Requests, "limits": c.Resources.Limits} {
+		for kind, list := range map[string]corev1.ResourceList{"requests": c.Resources.Requests,
+			"limits": c.Resources.Limits} {
 			if got := list[name]; got.Value() != want {
 				t.Errorf("%s %s of %s, want %d", kind, got.String(), name, want)
 			}
 		}
 	}
-	want := []corev1.EnvVar{launcherProcs(), {Name: "KUBEVIRT_RESOURCE_NAME_a", Value: "r.example/fast"}, {Name: "KUBEVIRT_RESOURCE_NAME_b", Value: "r.example/slow"}, {Name: "KUBEVIRT_RESOURCE_NAME_c", Value: "r.example/fast"}}
+	want := []corev1.EnvVar{launcherProcs(), {Name: "KUBEVIRT_RESOURCE_NAME_a", Value: "r.example/fast"},
+		{Name: "KUBEVIRT_RESOURCE_NAME_b", Value: "r.example/slow"},
+		{Name: "KUBEVIRT_RESOURCE_NAME_c", Value: "r.example/fast"}}
 	if diff := cmp.Diff(want, c.Env); diff != "" {
 		t.Errorf("environment, -want +got:\n%s", diff)
 	}
@@ -53,11 +58,14 @@ func TestPodOfSRIOV(t *testing.T) {
 	}
 }
 
-// TestNetworksNameOnlyDevicePlugins: a NetworkAttachmentDefinition, which may be a tenant's, names resources of device plugins only.
+// TestNetworksNameOnlyDevicePlugins: a NetworkAttachmentDefinition, which may be a tenant's, names resources of
+// device plugins only.
 func TestNetworksNameOnlyDevicePlugins(t *testing.T) {
 	for name, right := range map[string]bool{
-		"intel.com/fast": true, "my-corp.io/net_1": true, "": false, "cpu": false, "memory": false, "hugepages-2Mi": false, "requests.intel.com/fast": false,
-		"devices.kubevirt.io/vm": false, "kubevirt.io/vm": false, "kubernetes.io/x": false, "a.kubernetes.io/x": false, "intel.com/": false, "/x": false,
+		"intel.com/fast": true, "my-corp.io/net_1": true, "": false, "cpu": false, "memory": false, "hugepages-2Mi": false,
+		"requests.intel.com/fast": false,
+		"devices.kubevirt.io/vm":  false, "kubevirt.io/vm": false, "kubernetes.io/x": false, "a.kubernetes.io/x": false,
+		"intel.com/": false, "/x": false,
 		"a/b/c": false, "notkubevirt.io/x": true, strings.Repeat("a", 300) + "/x": false, "intel.com/x\n": false,
 	} {
 		if why := wrongResource(name); (why == "") != right {
@@ -66,7 +74,8 @@ func TestNetworksNameOnlyDevicePlugins(t *testing.T) {
 	}
 }
 
-// TestStatusHasTheCardsThatMultusSays: Multus' words become the status, as far as they are addresses, and others' words harm nobody.
+// TestStatusHasTheCardsThatMultusSays: Multus' words become the status, as far as they are addresses, and
+// others' words harm nobody.
 func TestStatusHasTheCardsThatMultusSays(t *testing.T) {
 	link := func(i int) string { return sriovVMI().Spec.Networks[i].Link() }
 	for name, tt := range map[string]struct {
@@ -75,7 +84,8 @@ func TestStatusHasTheCardsThatMultusSays(t *testing.T) {
 	}{
 		"nothing": {"", nil},
 		"no list": {`{"interface": 1}`, nil},
-		"two of three": {`[{"name":"x","interface":"eth0"},{"interface":"` + link(1) + `","device-info":{"type":"pci","version":"1.0.0","pci":{"pci-address":"0000:3B:02.1"}}},
+		"two of three": {`[{"name":"x","interface":"eth0"},{"interface":"` + link(1) +
+			`","device-info":{"type":"pci","version":"1.0.0","pci":{"pci-address":"0000:3B:02.1"}}},
 			{"interface":"` + link(0) + `","device-info":{"type":"pci","pci":{"pci-address":"0000:3b:0a.0"}}}]`,
 			map[string]v1.PCIAddress{"a": "0000:3b:0a.0", "b": "0000:3b:02.1"}},
 		"no address": {`[{"interface":"` + link(0) + `","device-info":{"pci":{"pci-address":"../../dev/vfio"}}}]`, nil},
@@ -90,7 +100,8 @@ func TestStatusHasTheCardsThatMultusSays(t *testing.T) {
 	}
 }
 
-// TestInterfaceOfWithdrawnPluginGetsNoPod: an interface whose plugin an administrator takes back, or gives a sidecar, before the VMI has a pod gets none.
+// TestInterfaceOfWithdrawnPluginGetsNoPod: an interface whose plugin an administrator takes back, or gives a
+// sidecar, before the VMI has a pod gets none.
 func TestInterfaceOfWithdrawnPluginGetsNoPod(t *testing.T) {
 	for config, permitted := range map[string]bool{
 		`{"network":{"binding":{"x":{"domainAttachmentType":"managedTap"}}}}`:                                       true,
@@ -111,18 +122,20 @@ func TestInterfaceOfWithdrawnPluginGetsNoPod(t *testing.T) {
 		if err := c.reconcile(); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.status(); strings.HasPrefix(got, "Failed  InvalidSpec") == permitted || c.pods() != map[bool]int{true: 1}[permitted] {
+		if got := c.status(); strings.HasPrefix(got, "Failed  InvalidSpec") == permitted ||
+			c.pods() != map[bool]int{true: 1}[permitted] {
 			t.Errorf("%s: %s, %d pods", config, got, c.pods())
 		}
 	}
 }
 
-// TestStatusNotesTheBindingPlugins: the status says what the KubeVirt object said of plugins, also if the VMI's status is first written after the pod
-// was made, and a later change of the object changes nothing.
+// TestStatusNotesTheBindingPlugins: the status says what the KubeVirt object said of plugins, also if the VMI's
+// status is first written after the pod was made, and a later change of the object changes nothing.
 func TestStatusNotesTheBindingPlugins(t *testing.T) {
 	c := configured(t, `{"network":{"binding":{"x":{"domainAttachmentType":"managedTap","migration":{}}}}}`)
 	c.Clock = clocktesting.NewFakePassiveClock(time.Now()) // the pod is as young as its creation says
-	c.client = interceptor.NewClient(c.client, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, options ...client.CreateOption) error {
+	c.client = interceptor.NewClient(c.client, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch,
+		o client.Object, options ...client.CreateOption) error {
 		o.SetCreationTimestamp(metav1.NewTime(c.Clock.Now()))
 		return w.Create(ctx, o, options...)
 	}})

@@ -31,7 +31,8 @@ func newStateClaim(vmi *v1.VirtualMachineInstance, class *storagev1.StorageClass
 	const mode = corev1.PersistentVolumeFilesystem
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: v1.StateClaimName(vmi.Name, of.UID),
-			Labels: map[string]string{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}, OwnerReferences: []metav1.OwnerReference{of}},
+			Labels:          map[string]string{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)},
+			OwnerReferences: []metav1.OwnerReference{of}},
 		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class.Name, VolumeMode: ptr.To(mode),
 			AccessModes: []corev1.PersistentVolumeAccessMode{storageclass.AccessMode(class, mode)},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
@@ -41,16 +42,19 @@ func newStateClaim(vmi *v1.VirtualMachineInstance, class *storagev1.StorageClass
 
 // keepState makes sure that a VMI whose state outlives it has a claim, and notes the claim in the status. A
 // claim that waits for its first pod does not hold up the launcher pod, which is that pod.
-func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration) error {
+func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	cluster *v1.KubeVirtConfiguration) error {
 	if !vmi.Spec.StateClaim() {
 		return nil
 	}
 	var list corev1.PersistentVolumeClaimList
-	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.Namespace),
+		client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
 		return fmt.Errorf("list the claims with the guest's state: %w", err)
 	}
 	if slices.ContainsFunc(list.Items, isCopy) { // which of the claims counts, the cache may not know yet
-		if err := r.Live.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
+		if err := r.Live.List(ctx, &list, client.InNamespace(vmi.Namespace),
+			client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
 			return fmt.Errorf("list the claims with the guest's state: %w", err)
 		}
 	}
@@ -62,8 +66,10 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 	switch {
 	case err == nil && claim.DeletionTimestamp != nil:
 		err = fmt.Errorf("%w: the claim %s is being deleted", errNoState, claim.Name)
-	case err == nil && ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) != corev1.PersistentVolumeFilesystem:
-		err = fmt.Errorf("%w: the claim %s is a block device, and must be a file system; delete the claim", errNoState, claim.Name)
+	case err == nil &&
+		ptr.Deref(claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) != corev1.PersistentVolumeFilesystem:
+		err = fmt.Errorf("%w: the claim %s is a block device, and must be a file system; delete the claim", errNoState,
+			claim.Name)
 	}
 	switch {
 	case err == nil:
@@ -117,8 +123,10 @@ func (r *Reconciler) announceLeft(vmi *v1.VirtualMachineInstance, made string, l
 		made, left[0], len(left), v1.StateClaimLabel, made, left[0], of.Kind, of.Name, of.UID)
 }
 
-// makeStateClaim makes the claim, or returns the one that the cache does not have yet. left are the claims of leftClaims.
-func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration, left []string) (*corev1.PersistentVolumeClaim, error) {
+// makeStateClaim makes the claim, or returns the one that the cache does not have yet. left are the claims of
+// leftClaims.
+func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	cluster *v1.KubeVirtConfiguration, left []string) (*corev1.PersistentVolumeClaim, error) {
 	class, err := r.stateClass(ctx, cluster.VMStateStorageClass)
 	if err != nil {
 		return nil, err
@@ -142,7 +150,8 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineI
 	case err != nil:
 		return nil, fmt.Errorf("create claim %s for the guest's state: %w", claim.Name, err)
 	}
-	r.Events.Eventf(vmi, claim, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created claim %s for the guest's state", claim.Name)
+	r.Events.Eventf(vmi, claim, corev1.EventTypeNormal, "SuccessfulCreate", "Create",
+		"Created claim %s for the guest's state", claim.Name)
 	r.announceLeft(vmi, claim.Name, left)
 	return claim, nil
 }
@@ -182,9 +191,11 @@ func stateEntry(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 // noteState writes into the status which claim has the state.
 func noteState(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) {
 	if old := vmi.StateClaimInfo(); old != nil {
-		vmi.Status.VolumeStatus = slices.DeleteFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.PersistentVolumeClaimInfo == old })
+		vmi.Status.VolumeStatus = slices.DeleteFunc(vmi.Status.VolumeStatus,
+			func(s v1.VolumeStatus) bool { return s.PersistentVolumeClaimInfo == old })
 	}
-	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: claim.Name, PersistentVolumeClaimInfo: v1.InfoOfClaim(claim)})
+	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus,
+		v1.VolumeStatus{Name: claim.Name, PersistentVolumeClaimInfo: v1.InfoOfClaim(claim)})
 }
 
 // stateVolume is the name of the pod's volume with the guest's state.
@@ -214,7 +225,8 @@ func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineIns
 // is none. The claim's finalizer kubernetes.io/pvc-protection keeps it only while a pod with a node uses it.
 // The scheduler gives a pod without its claim no node.
 func (r *Reconciler) stateGone(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (string, error) {
-	if pod == nil || pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != "" || !vmi.Spec.StateClaim() {
+	if pod == nil || pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != "" ||
+		!vmi.Spec.StateClaim() {
 		return "", nil
 	}
 	volumes := onlyState(pod.Spec.Volumes)

@@ -30,7 +30,8 @@ import (
 func stateful(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Firmware = &v1.Firmware{UUID: "5d307ca9-b3ef-428c-8861-06e72d69f223",
 		Bootloader: &v1.Bootloader{EFI: &v1.EFI{SecureBoot: ptr.To(false), Persistent: ptr.To(true)}}}
-	vmi.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: vmi.Name, UID: "the-vm", Controller: ptr.To(true)}}
+	vmi.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: vmi.Name, UID: "the-vm", Controller: ptr.To(true)}}
 }
 
 // newStateful returns a cluster with a VMI whose state is on a claim, and with what else there is.
@@ -46,7 +47,8 @@ func newStateful(t *testing.T, faults interceptor.Funcs, more ...client.Object) 
 }
 
 func storageClass(name, provisioner string, annotations ...string) *storagev1.StorageClass {
-	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}, Provisioner: provisioner}
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
+		Provisioner: provisioner}
 	for _, a := range annotations {
 		class.Annotations[a] = "true"
 	}
@@ -62,9 +64,11 @@ func (c *cluster) claims() []corev1.PersistentVolumeClaim {
 	return list.Items
 }
 
-// TestStateClaimIsMadeOnceBeforeThePod: the claim is made once, before the pod, small, of the right class and mode, and the VM's.
+// TestStateClaimIsMadeOnceBeforeThePod: the claim is made once, before the pod, small, of the right class and
+// mode, and the VM's.
 func TestStateClaimIsMadeOnceBeforeThePod(t *testing.T) {
-	local, files := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation), storageClass("files", "nfs.csi.k8s.io")
+	local, files := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation),
+		storageClass("files", "nfs.csi.k8s.io")
 	virt := storageClass("virt", "nfs.csi.k8s.io", storageclass.DefaultVirtAnnotation)
 	for name, tt := range map[string]struct {
 		classes    []client.Object
@@ -94,19 +98,23 @@ func TestStateClaimIsMadeOnceBeforeThePod(t *testing.T) {
 				t.Fatalf("%d claims, %d pods; %s", len(claims), c.pods(), c.status())
 			}
 			claim := claims[0]
-			if claim.Name != v1.StateClaimName(vmi.Name, "the-vm") || claim.Labels["persistent-state-for"] != vmi.Name || !strings.HasPrefix(claim.Name, "persistent-state-for-"+vmi.Name+"-") {
+			if claim.Name != v1.StateClaimName(vmi.Name, "the-vm") || claim.Labels["persistent-state-for"] != vmi.Name ||
+				!strings.HasPrefix(claim.Name, "persistent-state-for-"+vmi.Name+"-") {
 				t.Errorf("claim %s, labels %v", claim.Name, claim.Labels)
 			}
-			if len(claim.OwnerReferences) != 1 || claim.OwnerReferences[0].UID != "the-vm" || claim.OwnerReferences[0].Kind != "VirtualMachine" {
+			if len(claim.OwnerReferences) != 1 || claim.OwnerReferences[0].UID != "the-vm" ||
+				claim.OwnerReferences[0].Kind != "VirtualMachine" {
 				t.Errorf("owners %+v", claim.OwnerReferences)
 			}
-			if s := claim.Spec; *s.StorageClassName != tt.class || s.AccessModes[0] != tt.mode || *s.VolumeMode != corev1.PersistentVolumeFilesystem || s.Resources.Requests.Storage().String() != "10Mi" {
+			if s := claim.Spec; *s.StorageClassName != tt.class || s.AccessModes[0] != tt.mode ||
+				*s.VolumeMode != corev1.PersistentVolumeFilesystem || s.Resources.Requests.Storage().String() != "10Mi" {
 				t.Errorf("%+v", s)
 			}
 			if !strings.Contains(c.status(), "LiveMigratable="+tt.migratable) {
 				t.Errorf("status %s", c.status())
 			}
-			if info := vmi.StateClaimInfo(); info == nil || info.ClaimName != claim.Name || len(vmi.Status.VolumeStatus) != len(vmi.Spec.Volumes)+1 {
+			if info := vmi.StateClaimInfo(); info == nil || info.ClaimName != claim.Name ||
+				len(vmi.Status.VolumeStatus) != len(vmi.Spec.Volumes)+1 {
 				t.Errorf("volume status %+v", vmi.Status.VolumeStatus)
 			}
 			var pods corev1.PodList
@@ -130,7 +138,8 @@ func TestStateClaimIsMadeOnceBeforeThePod(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(c.client.Status().Update(t.Context(), vmi), c.client.Delete(t.Context(), &pods.Items[0])); err != nil {
+			if err := errors.Join(c.client.Status().Update(t.Context(), vmi),
+				c.client.Delete(t.Context(), &pods.Items[0])); err != nil {
 				t.Fatal(err)
 			}
 			trimmed := cached.(*corev1.Pod)
@@ -154,9 +163,11 @@ func TestStateClaimInTheWayIsSaid(t *testing.T) {
 	local := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)
 	name := v1.StateClaimName("minimal", "the-vm")
 	label := map[string]string{v1.StateClaimLabel: "minimal"}
-	vm := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "minimal", UID: "the-vm", Controller: ptr.To(true)}
+	vm := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "minimal", UID: "the-vm",
+		Controller: ptr.To(true)}
 	claim := func(name string, labels map[string]string, owners ...metav1.OwnerReference) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: labels, OwnerReferences: owners}}
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: labels,
+			OwnerReferences: owners}}
 	}
 	other := vm
 	other.UID = "another-vm"
@@ -171,17 +182,22 @@ func TestStateClaimInTheWayIsSaid(t *testing.T) {
 		want       string
 		claims     int
 	}{
-		"no default class":     {nil, "", nil, "no StorageClass is the cluster's default", 0},
-		"no such class":        {[]client.Object{local}, "gone", nil, "the StorageClass gone, which the KubeVirt names in configuration.vmStateStorageClass, does not exist", 0},
-		"quota":                {[]client.Object{local}, "", apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "x", errors.New("exceeded quota")), "exceeded quota", 0},
-		"a tenant's claim":     {[]client.Object{local, claim(name, label)}, "", nil, "a claim " + name + " that is not this VMI's is in the way", 1},
+		"no default class": {nil, "", nil, "no StorageClass is the cluster's default", 0},
+		"no such class": {[]client.Object{local}, "gone", nil,
+			"the StorageClass gone, which the KubeVirt names in configuration.vmStateStorageClass, does not exist", 0},
+		"quota": {[]client.Object{local}, "",
+			apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, "x", errors.New("exceeded quota")),
+			"exceeded quota", 0},
+		"a tenant's claim": {[]client.Object{local, claim(name, label)}, "", nil,
+			"a claim " + name + " that is not this VMI's is in the way", 1},
 		"an earlier VM's name": {[]client.Object{local, claim(name, label, other)}, "", nil, "is in the way", 1},
 		"a block device":       {[]client.Object{local, block}, "", nil, "must be a file system", 1},
 		"being deleted":        {[]client.Object{local, ending}, "", nil, "the claim a is being deleted", 1},
 	} {
 		t.Run(what, func(t *testing.T) {
 			refused := tt.refused
-			c := newStateful(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			c := newStateful(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object,
+				opts ...client.CreateOption) error {
 				if _, ok := o.(*corev1.PersistentVolumeClaim); ok && refused != nil {
 					return refused
 				}
@@ -205,13 +221,15 @@ func TestStateClaimInTheWayIsSaid(t *testing.T) {
 			for i := range tt.there {
 				if o := tt.there[i]; o != local {
 					o.SetFinalizers(nil)
-					if err := errors.Join(c.client.Update(t.Context(), o.DeepCopyObject().(client.Object)), client.IgnoreNotFound(c.client.Delete(t.Context(), o))); client.IgnoreNotFound(err) != nil {
+					if err := errors.Join(c.client.Update(t.Context(), o.DeepCopyObject().(client.Object)),
+						client.IgnoreNotFound(c.client.Delete(t.Context(), o))); client.IgnoreNotFound(err) != nil {
 						t.Fatal(err)
 					}
 				}
 			}
 			if len(tt.there) == 0 {
-				if err := c.client.Create(t.Context(), storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)); err != nil {
+				if err := c.client.Create(t.Context(),
+					storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -228,20 +246,24 @@ func TestStateClaimInTheWayIsSaid(t *testing.T) {
 
 // TestStateClaimAdopted: a claim that its user gave to the VM, such as one restored from a backup, is taken.
 func TestStateClaimAdopted(t *testing.T) {
-	vm := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "minimal", UID: "the-vm", Controller: ptr.To(true)}
-	c := newStateful(t, interceptor.Funcs{}, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "restored",
-		Labels: map[string]string{v1.StateClaimLabel: "minimal"}, OwnerReferences: []metav1.OwnerReference{vm}}})
+	vm := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "minimal", UID: "the-vm",
+		Controller: ptr.To(true)}
+	c := newStateful(t, interceptor.Funcs{},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "restored",
+			Labels: map[string]string{v1.StateClaimLabel: "minimal"}, OwnerReferences: []metav1.OwnerReference{vm}}})
 	for range 2 {
 		if err := c.reconcile(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if info := c.get().StateClaimInfo(); info == nil || info.ClaimName != "restored" || len(c.claims()) != 1 || c.pods() != 1 {
+	if info := c.get().StateClaimInfo(); info == nil || info.ClaimName != "restored" || len(c.claims()) != 1 ||
+		c.pods() != 1 {
 		t.Errorf("%+v, %d claims, %d pods", info, len(c.claims()), c.pods())
 	}
 }
 
-// TestStateClaimGone: a claim that was deleted while its pod had no node is made anew, with the pod. A pod with a node is left alone.
+// TestStateClaimGone: a claim that was deleted while its pod had no node is made anew, with the pod. A pod with
+// a node is left alone.
 func TestStateClaimGone(t *testing.T) {
 	local := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)
 	run := func(c *cluster, times int) {
@@ -287,12 +309,14 @@ func TestStateClaimGone(t *testing.T) {
 			c.Clock = clocktesting.NewFakePassiveClock(time.Unix(2000, 0))
 			run(c, 1)
 			s := c.get().Status.Condition(v1.ConditionSynchronized)
-			if said := s != nil && s.Reason == v1.ReasonPvcNotFound && strings.Contains(s.Message, claims[0].Name); said != tt.anew || c.pods() != 1 {
+			if said := s != nil && s.Reason == v1.ReasonPvcNotFound &&
+				strings.Contains(s.Message, claims[0].Name); said != tt.anew || c.pods() != 1 {
 				t.Errorf("condition %+v, %d pods", s, c.pods())
 			}
 			run(c, 3)
 			if tt.noClass {
-				if got := c.status(); c.pods() != 0 || !strings.HasPrefix(got, "Scheduling") || !strings.Contains(got, v1.ReasonStateClaim) {
+				if got := c.status(); c.pods() != 0 || !strings.HasPrefix(got, "Scheduling") ||
+					!strings.Contains(got, v1.ReasonStateClaim) {
 					t.Errorf("without a class: %d pods, %s", c.pods(), got)
 				}
 				if err := c.client.Create(t.Context(), local.DeepCopy()); err != nil {
@@ -311,10 +335,12 @@ func TestStateClaimGone(t *testing.T) {
 	}
 }
 
-// TestEarlierStateClaimIsNamedByAnEvent: where an earlier VM of the name may have left its state, an event names the claim, and says what to do.
+// TestEarlierStateClaimIsNamedByAnEvent: where an earlier VM of the name may have left its state, an event
+// names the claim, and says what to do.
 func TestEarlierStateClaimIsNamedByAnEvent(t *testing.T) {
 	local := storageClass("local", "rancher.io/local-path", storageclass.DefaultAnnotation)
-	vm := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "minimal", UID: "an-earlier-vm", Controller: ptr.To(true)}
+	vm := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "minimal",
+		UID: "an-earlier-vm", Controller: ptr.To(true)}
 	another := vm
 	another.Name = "another"
 	for name, tt := range map[string]struct {
@@ -328,8 +354,9 @@ func TestEarlierStateClaimIsNamedByAnEvent(t *testing.T) {
 		"of another's name": {"another", nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newStateful(t, interceptor.Funcs{}, local, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old",
-				Labels: map[string]string{v1.StateClaimLabel: tt.label}, OwnerReferences: tt.owners}})
+			c := newStateful(t, interceptor.Funcs{}, local,
+				&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old",
+					Labels: map[string]string{v1.StateClaimLabel: tt.label}, OwnerReferences: tt.owners}})
 			for range 2 {
 				if err := c.reconcile(); err != nil {
 					t.Fatal(err)
@@ -344,7 +371,8 @@ func TestEarlierStateClaimIsNamedByAnEvent(t *testing.T) {
 			if want := map[bool]int{true: 1}[tt.told]; len(told) != want || c.pods() != 1 {
 				t.Fatalf("%d events %q, want %d; %d pods", len(told), told, want, c.pods())
 			}
-			for _, part := range []string{"Warning", "the claim old (1 in all)", "delete " + v1.StateClaimName("minimal", "the-vm"), "VirtualMachine minimal, UID the-vm"} {
+			for _, part := range []string{"Warning", "the claim old (1 in all)",
+				"delete " + v1.StateClaimName("minimal", "the-vm"), "VirtualMachine minimal, UID the-vm"} {
 				if tt.told && !strings.Contains(told[0], part) {
 					t.Errorf("%q does not say %q", told[0], part)
 				}
@@ -356,7 +384,8 @@ func TestEarlierStateClaimIsNamedByAnEvent(t *testing.T) {
 // TestTransientStateClaimErrorIsNoCondition: an error that passes by itself is no condition.
 func TestTransientStateClaimErrorIsNoCondition(t *testing.T) {
 	fails := true
-	c := newStateful(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	c := newStateful(t, interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
 		if _, ok := o.(*corev1.PersistentVolumeClaim); ok && fails {
 			return apierrors.NewTimeoutError("etcd is slow", 1)
 		}
@@ -383,7 +412,8 @@ func TestLabelAndOwnerSayWhoseAStateClaimIs(t *testing.T) {
 	own := stateclaim.Owner(vmi)
 	labels := map[string]string{v1.StateClaimLabel: vmi.Name}
 	claim := func(name string, labels map[string]string, owners ...metav1.OwnerReference) corev1.PersistentVolumeClaim {
-		return corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, OwnerReferences: owners}}
+		return corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels,
+			OwnerReferences: owners}}
 	}
 	usual := v1.StateClaimName(vmi.Name, own.UID)
 	notControlling := own
@@ -393,14 +423,16 @@ func TestLabelAndOwnerSayWhoseAStateClaimIs(t *testing.T) {
 		claims []corev1.PersistentVolumeClaim
 		want   string
 	}{
-		"none":             {vmi, nil, ""},
-		"usual":            {vmi, []corev1.PersistentVolumeClaim{claim("a", labels, own), claim(usual, labels, own)}, usual},
-		"another name":     {vmi, []corev1.PersistentVolumeClaim{claim("b", labels, own), claim("a", labels, own)}, "a"},
-		"no owner":         {vmi, []corev1.PersistentVolumeClaim{claim(usual, labels)}, ""},
-		"not controlled":   {vmi, []corev1.PersistentVolumeClaim{claim(usual, labels, notControlling)}, ""},
-		"no label":         {vmi, []corev1.PersistentVolumeClaim{claim(usual, nil, own)}, ""},
-		"a VM's, alone":    {alone, []corev1.PersistentVolumeClaim{claim(usual, labels, own)}, ""},
-		"of the VMI":       {alone, []corev1.PersistentVolumeClaim{claim("persistent-state-for-a", labels, stateclaim.Owner(alone))}, "persistent-state-for-a"},
+		"none":           {vmi, nil, ""},
+		"usual":          {vmi, []corev1.PersistentVolumeClaim{claim("a", labels, own), claim(usual, labels, own)}, usual},
+		"another name":   {vmi, []corev1.PersistentVolumeClaim{claim("b", labels, own), claim("a", labels, own)}, "a"},
+		"no owner":       {vmi, []corev1.PersistentVolumeClaim{claim(usual, labels)}, ""},
+		"not controlled": {vmi, []corev1.PersistentVolumeClaim{claim(usual, labels, notControlling)}, ""},
+		"no label":       {vmi, []corev1.PersistentVolumeClaim{claim(usual, nil, own)}, ""},
+		"a VM's, alone":  {alone, []corev1.PersistentVolumeClaim{claim(usual, labels, own)}, ""},
+		"of the VMI": {alone,
+			[]corev1.PersistentVolumeClaim{claim("persistent-state-for-a", labels, stateclaim.Owner(alone))},
+			"persistent-state-for-a"},
 		"a VMI's, no name": {alone, []corev1.PersistentVolumeClaim{claim("a", labels, stateclaim.Owner(alone))}, ""},
 		"of a foreign VM":  {forged, []corev1.PersistentVolumeClaim{claim(usual, labels, own)}, ""},
 	} {
@@ -415,12 +447,15 @@ func TestLabelAndOwnerSayWhoseAStateClaimIs(t *testing.T) {
 	if of := stateclaim.Owner(forged); of.Kind != "VirtualMachineInstance" || of.UID != vmi.UID {
 		t.Errorf("a VMI with another name than its VM's: %+v", of)
 	}
-	long := newStateClaim(&v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("a", 253), UID: types.UID("x")}}, storageClass("c", "p"))
-	if len(long.Name) > 253 || len(long.Labels[v1.StateClaimLabel]) > 63 || !strings.HasPrefix(long.Name, "persistent-state-for-aaa") {
+	long := newStateClaim(&v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("a", 253),
+		UID: types.UID("x")}}, storageClass("c", "p"))
+	if len(long.Name) > 253 || len(long.Labels[v1.StateClaimLabel]) > 63 ||
+		!strings.HasPrefix(long.Name, "persistent-state-for-aaa") {
 		t.Errorf("a long name: %s, %v", long.Name, long.Labels)
 	}
 	trimmed, err := TrimClaim(ptr.To(claim(usual, labels, own)))
-	if err != nil || stateclaim.Find(vmi, []corev1.PersistentVolumeClaim{*trimmed.(*corev1.PersistentVolumeClaim)}) == nil {
+	if err != nil ||
+		stateclaim.Find(vmi, []corev1.PersistentVolumeClaim{*trimmed.(*corev1.PersistentVolumeClaim)}) == nil {
 		t.Errorf("from the cache: %+v (%v)", trimmed, err)
 	}
 }

@@ -55,7 +55,8 @@ func observeTermination(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod
 		status.SetCondition(v1.Terminating(ready), now)
 	case pod.DeletionTimestamp != nil: // virt-handler adds what the guest does
 	case terminating && status.Phase == v1.Running: // the pod that goes was the source of a migration
-		setReady(status, metav1.ConditionFalse, v1.ReasonGuestNotRunning, "the guest has moved to another launcher pod, and virt-handler has not reported it yet", now)
+		setReady(status, metav1.ConditionFalse, v1.ReasonGuestNotRunning,
+			"the guest has moved to another launcher pod, and virt-handler has not reported it yet", now)
 	case status.Phase != v1.Running && !toldByHandler(ready):
 		setReady(status, metav1.ConditionFalse, v1.ReasonGuestNotRunning, "the guest has not been started yet", now)
 	}
@@ -111,8 +112,10 @@ func podIPs(pod *corev1.Pod) []string {
 	return ips
 }
 
-func setReady(status *v1.VirtualMachineInstanceStatus, ready metav1.ConditionStatus, reason, message string, now metav1.Time) {
-	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: ready, Reason: reason, Message: message}, now)
+func setReady(status *v1.VirtualMachineInstanceStatus, ready metav1.ConditionStatus, reason, message string,
+	now metav1.Time) {
+	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: ready, Reason: reason,
+		Message: message}, now)
 }
 
 // end is how a VMI ended.
@@ -140,10 +143,12 @@ func finish(status *v1.VirtualMachineInstanceStatus, e end, now metav1.Time) {
 // guest's memory is there, nobody else says that this was the end of a guest in post-copy.
 func (e end) inPostCopy(m *v1.VirtualMachineInstanceMigrationState) end {
 	unsaid := e.phase == v1.Failed && (e.reason == v1.ReasonLauncherKilled || e.reason == v1.ReasonPodDeleted)
-	if !unsaid || m == nil || m.Ended() || !m.PostCopy() || m.Decision != v1.DecisionTarget || m.TargetState != nil && m.TargetState.DomainReadyTimestamp != nil {
+	if !unsaid || m == nil || m.Ended() || !m.PostCopy() || m.Decision != v1.DecisionTarget ||
+		m.TargetState != nil && m.TargetState.DomainReadyTimestamp != nil {
 		return e
 	}
-	return end{v1.Failed, string(control.ReasonPostCopyFailed), "not all of the guest's memory was on the node to which the guest had moved: " + e.message}
+	return end{v1.Failed, string(control.ReasonPostCopyFailed),
+		"not all of the guest's memory was on the node to which the guest had moved: " + e.message}
 }
 
 // observeEviction writes into a condition that the guest is asked to leave its node. A guest that is on another
@@ -153,7 +158,8 @@ func observeEviction(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
 		endEviction(status)
 		return
 	}
-	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionEvictionRequested, Status: metav1.ConditionTrue, Reason: v1.ReasonEvictionRequested,
+	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionEvictionRequested,
+		Status: metav1.ConditionTrue, Reason: v1.ReasonEvictionRequested,
 		Message: "an eviction asks the guest to leave node " + status.EvacuationNodeName +
 			"; with the evictionStrategy External another program brings it elsewhere, otherwise a migration does"}, now)
 }
@@ -200,7 +206,8 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 		// There is a pod; see wasRejected.
 		status.EndComplaint(v1.OwnerPod)
 		if pod.Status.Phase != corev1.PodPending { // all that comes before a pod's containers is done
-			status.EndComplaint(v1.OwnerAdmission, v1.OwnerDisks, v1.OwnerState, v1.OwnerReplacement, v1.OwnerSandbox, v1.OwnerContainers)
+			status.EndComplaint(v1.OwnerAdmission, v1.OwnerDisks, v1.OwnerState, v1.OwnerReplacement, v1.OwnerSandbox,
+				v1.OwnerContainers)
 		}
 		return
 	}
@@ -225,7 +232,8 @@ type replacement struct{ reason, message string }
 
 // rejection returns why a rejected pod is replaced.
 func rejection(pod *corev1.Pod) replacement {
-	return replacement{v1.ReasonRejected, "the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}
+	return replacement{v1.ReasonRejected,
+		"the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}
 }
 
 // note writes into the status why the pod is being replaced. The VMI becomes Scheduling, because the kubelet
@@ -244,7 +252,8 @@ func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
 	if status.Phase != v1.Scheduling {
 		return false
 	}
-	return status.Condition(v1.ConditionProvisioning) != nil || status.ComplaintOf(v1.OwnerReplacement, v1.OwnerPod, v1.OwnerDisks, v1.OwnerState)
+	return status.Condition(v1.ConditionProvisioning) != nil ||
+		status.ComplaintOf(v1.OwnerReplacement, v1.OwnerPod, v1.OwnerDisks, v1.OwnerState)
 }
 
 // waitingStatus returns the container of which the kubelet says why it waits: the launcher's, or one that the

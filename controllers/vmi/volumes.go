@@ -38,7 +38,8 @@ func indexByClaim(o client.Object) []string {
 // usersOfClaim returns the VMIs that use a claim.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []ctrl.Request {
 	var vmis v1.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &vmis, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()}); err != nil {
+	if err := r.Client.List(ctx, &vmis, client.InNamespace(claim.GetNamespace()),
+		client.MatchingFields{claimIndex: claim.GetName()}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "find the VMIs that use a claim", "claim", client.ObjectKeyFromObject(claim))
 		return nil
 	}
@@ -61,10 +62,12 @@ func TrimClaim(object any) (any, error) {
 		owners = []metav1.OwnerReference{*owner}
 	}
 	trimmed := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion, OwnerReferences: owners},
+		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+			ResourceVersion: claim.ResourceVersion, OwnerReferences: owners},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
 			Resources: corev1.VolumeResourceRequirements{Requests: v1.OnlyStorage(claim.Spec.Resources.Requests)}},
-		Status: corev1.PersistentVolumeClaimStatus{Phase: claim.Status.Phase, Capacity: v1.OnlyStorage(claim.Status.Capacity)},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: claim.Status.Phase,
+			Capacity: v1.OnlyStorage(claim.Status.Capacity)},
 	}
 	if claim.Status.Phase != corev1.ClaimBound {
 		trimmed.Spec.StorageClassName, trimmed.Spec.VolumeName = storageclass.OfClaim(claim), claim.Spec.VolumeName
@@ -80,7 +83,8 @@ func (r *Reconciler) lackingClasses(ctx context.Context, vmi *v1.VirtualMachineI
 	var lacks []string
 	for _, name := range indexByClaim(vmi) {
 		claim := &corev1.PersistentVolumeClaim{}
-		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim); apierrors.IsNotFound(err) {
+		if err := r.Client.Get(ctx,
+			types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim); apierrors.IsNotFound(err) {
 			continue
 		} else if err != nil {
 			return "", fmt.Errorf("get PersistentVolumeClaim %s: %w", name, err)
@@ -131,7 +135,8 @@ func volumeStatus(vmi *v1.VirtualMachineInstance, claims map[string]*corev1.Pers
 	var out []v1.VolumeStatus
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name], Moves: vmi.CopiesClaim(v.Name), MovesTo: movesTo(&vmi.Status, v.Name)}
+		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name], Moves: vmi.CopiesClaim(v.Name),
+			MovesTo: movesTo(&vmi.Status, v.Name)}
 		if source := vmi.Claim(v); source != nil {
 			s.PersistentVolumeClaimInfo = vmi.Status.ClaimInfo(v.Name)
 			if claim := claims[source.Name]; claim != nil {

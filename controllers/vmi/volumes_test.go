@@ -21,9 +21,11 @@ func storage(s string) corev1.ResourceList {
 }
 
 func claimOf(name string, mode *corev1.PersistentVolumeMode) *corev1.PersistentVolumeClaim {
-	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"a": "b"}},
-		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: mode,
-			Resources: corev1.VolumeResourceRequirements{Requests: storage("1Gi")}},
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		Labels: map[string]string{"a": "b"}},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			VolumeMode: mode,
+			Resources:  corev1.VolumeResourceRequirements{Requests: storage("1Gi")}},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending, Capacity: storage("1Gi")}}
 }
 
@@ -31,7 +33,8 @@ func claimOf(name string, mode *corev1.PersistentVolumeMode) *corev1.PersistentV
 func TestVMIWaitsForItsClaims(t *testing.T) {
 	c := newCluster(t, "", interceptor.Funcs{})
 	vmi := c.get()
-	vmi.Spec.Volumes = []v1.Volume{{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
+	vmi.Spec.Volumes = []v1.Volume{
+		{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
 	if err := c.client.Update(context.Background(), vmi); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,8 @@ func TestVMIWaitsForItsClaims(t *testing.T) {
 		t.Errorf("got  %s, %d pods\nwant %s", got, c.pods(), want)
 	}
 	var pods corev1.PodList
-	if err := c.client.List(context.Background(), &pods); err != nil || len(pods.Items[0].Spec.Containers[0].VolumeDevices) != 1 {
+	if err := c.client.List(context.Background(), &pods); err != nil ||
+		len(pods.Items[0].Spec.Containers[0].VolumeDevices) != 1 {
 		t.Errorf("the pod has not the block device: %v", err)
 	}
 	if info := c.get().Status.ClaimInfo("root"); info == nil || info.DiskSize() != 0 {
@@ -75,7 +79,8 @@ func TestVMIWaitsForItsClaims(t *testing.T) {
 	if err := c.reconcile(); err != nil {
 		t.Fatal(err)
 	}
-	if info := c.get().Status.ClaimInfo("root"); info == nil || info.DiskSize() != 1<<30 || info.Capacity.Storage().String() != "2Gi" {
+	if info := c.get().Status.ClaimInfo("root"); info == nil || info.DiskSize() != 1<<30 ||
+		info.Capacity.Storage().String() != "2Gi" {
 		t.Errorf("bound: %+v", info)
 	}
 	// What is known of a claim stays, though somebody forced it away.
@@ -92,7 +97,8 @@ func TestVMIWaitsForItsClaims(t *testing.T) {
 func TestClaimGoneWhileReplacing(t *testing.T) {
 	c := newCluster(t, v1.Scheduling, interceptor.Funcs{})
 	vmi := c.get()
-	vmi.Spec.Volumes = []v1.Volume{{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
+	vmi.Spec.Volumes = []v1.Volume{
+		{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
 	if err := c.client.Update(context.Background(), vmi); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +107,8 @@ func TestClaimGoneWhileReplacing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := c.reconcile(); err != nil || c.pods() != 0 || !strings.Contains(c.status(), v1.ReasonPvcNotFound) || !strings.HasPrefix(c.status(), "Scheduling") {
+		if err := c.reconcile(); err != nil || c.pods() != 0 || !strings.Contains(c.status(), v1.ReasonPvcNotFound) ||
+			!strings.HasPrefix(c.status(), "Scheduling") {
 			t.Errorf("%v, %d pods, status %s", err, c.pods(), c.status())
 		}
 	}
@@ -121,10 +128,13 @@ func TestVolumeStatus(t *testing.T) {
 	got := volumeStatus(vmi, map[string]*corev1.PersistentVolumeClaim{"root-disk": root, "raw-disk": device})
 	rwo := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	want := []v1.VolumeStatus{
-		{Name: "root", Target: "vda", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "root-disk", AccessModes: rwo,
-			VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem), Capacity: storage("1Gi"), Requests: storage("1Gi"), FilesystemOverhead: "0.055"}},
-		{Name: "device", Target: "vdb", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "raw-disk", AccessModes: rwo,
-			VolumeMode: ptr.To(corev1.PersistentVolumeBlock), Requests: storage("1Gi")}},
+		{Name: "root", Target: "vda",
+			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "root-disk", AccessModes: rwo,
+				VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem), Capacity: storage("1Gi"), Requests: storage("1Gi"),
+				FilesystemOverhead: "0.055"}},
+		{Name: "device", Target: "vdb",
+			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "raw-disk", AccessModes: rwo,
+				VolumeMode: ptr.To(corev1.PersistentVolumeBlock), Requests: storage("1Gi")}},
 		{Name: "tools", Target: "sda"},
 		{Name: "template", Target: "vdc"},
 	}
@@ -149,10 +159,14 @@ func TestLettersOfDeviceNames(t *testing.T) {
 	}
 }
 
-// TestComplaintNamesTheClassThatIsMissing: a VMI whose claim is not bound says that the claim's StorageClass does not exist.
+// TestComplaintNamesTheClassThatIsMissing: a VMI whose claim is not bound says that the claim's StorageClass
+// does not exist.
 func TestComplaintNamesTheClassThatIsMissing(t *testing.T) {
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: load(t, "testdata/minimal").Namespace, Name: "disk"},
-		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("none"), VolumeMode: ptr.To(corev1.PersistentVolumeBlock)}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: load(t, "testdata/minimal").Namespace,
+		Name: "disk"},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("none"),
+			VolumeMode: ptr.To(corev1.PersistentVolumeBlock)},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}
 	for phase, want := range map[corev1.PersistentVolumeClaimPhase]string{
 		corev1.ClaimPending: "no volume; PVC disk names the StorageClass none, which does not exist; there is no other node",
 		corev1.ClaimBound:   "no volume; there is no other node",
@@ -165,8 +179,10 @@ func TestComplaintNamesTheClassThatIsMissing(t *testing.T) {
 		held.Status.Phase, held.ResourceVersion = phase, ""
 		c := newCluster(t, "", interceptor.Funcs{}, held)
 		vmi := c.get()
-		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "disk", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}})
-		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled, Status: metav1.ConditionFalse, Reason: v1.ReasonUnschedulable, Message: "no volume"}, c.now())
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes,
+			v1.Volume{Name: "disk", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}})
+		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled,
+			Status: metav1.ConditionFalse, Reason: v1.ReasonUnschedulable, Message: "no volume"}, c.now())
 		if err := c.explainScheduling(t.Context(), vmi); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,8 @@ func updateOf(source string, to *v1.PersistentVolumeClaimInfo) *v1.VolumeUpdateS
 		{VolumeName: "disk", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: source}, DestinationPVCInfo: to}}}}
 }
 
-// TestStatusSaysWhichClaimIsCopiedTo: the status says to which claim the next migration copies, once the claim is ready, and whatever policies say. The VMI says what its VM says of that.
+// TestStatusSaysWhichClaimIsCopiedTo: the status says to which claim the next migration copies, once the claim
+// is ready, and whatever policies say. The VMI says what its VM says of that.
 func TestStatusSaysWhichClaimIsCopiedTo(t *testing.T) {
 	m := newMove(t)
 	vm := m.withTemplate(nil)
@@ -28,10 +29,12 @@ func TestStatusSaysWhichClaimIsCopiedTo(t *testing.T) {
 	now := func(pending *v1.VolumeUpdateState) *v1.VirtualMachineInstance {
 		t.Helper()
 		vm.Spec.UpdateVolumesStrategy = ptr.To(v1.UpdateVolumesStrategyMigration)
-		vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "disk", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "next"}}}
+		vm.Spec.Template.Spec.Volumes = []v1.Volume{
+			{Name: "disk", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "next"}}}
 		vm.Status.VolumeUpdateState = pending
 		if pending != nil {
-			vm.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.ConditionVolumesChange, Status: metav1.ConditionTrue, Message: "soon"}}
+			vm.Status.Conditions = []v1.VirtualMachineInstanceCondition{
+				{Type: v1.ConditionVolumesChange, Status: metav1.ConditionTrue, Message: "soon"}}
 		}
 		if err := m.client.Update(t.Context(), vm); err != nil {
 			t.Fatal(err)
@@ -39,11 +42,13 @@ func TestStatusSaysWhichClaimIsCopiedTo(t *testing.T) {
 		m.steps()
 		return m.get()
 	}
-	if vmi := now(updateOf("root", &v1.PersistentVolumeClaimInfo{ClaimName: "next"})); vmi.VolumeUpdate() != "" || vmi.Moves("disk") {
+	if vmi := now(updateOf("root", &v1.PersistentVolumeClaimInfo{ClaimName: "next"})); vmi.VolumeUpdate() != "" ||
+		vmi.Moves("disk") {
 		t.Errorf("it moves to a claim that is not ready: %+v", vmi.Status.VolumeStatus)
 	}
 	vmi := now(updateOf("root", v1.InfoOfClaim(claimOf("next", nil))))
-	if to := vmi.MovesTo("disk"); to == nil || to.ClaimName != "next" || !vmi.Moves("disk") || vmi.CopiesClaims() || vmi.Status.Condition(v1.ConditionLiveMigratable).Status != metav1.ConditionTrue {
+	if to := vmi.MovesTo("disk"); to == nil || to.ClaimName != "next" || !vmi.Moves("disk") || vmi.CopiesClaims() ||
+		vmi.Status.Condition(v1.ConditionLiveMigratable).Status != metav1.ConditionTrue {
 		t.Errorf("it does not move: %+v", vmi.Status)
 	}
 	if c := vmi.Status.Condition(v1.ConditionVolumesChange); c == nil || c.Message != "soon" {
