@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A complaint is the condition Synchronized: it is False, and its reason and message say what stops the VMI. Several parts of Kubeqemu complain, and each
-// takes back its own complaints alone.
+// A complaint is the condition Synchronized: it is False, and its reason and message say what stops the VMI. Several
+// parts of Kubeqemu complain, and each takes back its own complaints alone.
 
 // ComplaintOwner is who sets a reason of the condition Synchronized, and takes it back.
 type ComplaintOwner string
@@ -25,7 +25,8 @@ const (
 	OwnerStart       ComplaintOwner = "start"       // virt-handler, which starts the guest
 )
 
-// OwnerOf returns the owner of a reason. Reasons that are not Kubeqemu's own are the kubelet's, of a container that waits.
+// OwnerOf returns the owner of a reason. Reasons that are not Kubeqemu's own are the kubelet's, of a container that
+// waits.
 func OwnerOf(reason string) ComplaintOwner {
 	switch reason {
 	case ReasonInvalidSpec, ReasonPresetFailed, ReasonFailedUpdate:

@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// IgnoreConflict returns nil for the error of a write that came second: the first write makes an event. Other errors it returns as they are.
+// IgnoreConflict returns nil for the error of a write that came second: the first write makes an event. Other errors
+// it returns as they are.
 func IgnoreConflict(err error) error {
 	if apierrors.IsConflict(err) {
 		return nil

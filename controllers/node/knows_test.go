@@ -64,7 +64,8 @@ func without(command, field string) control.Commands {
 	return out
 }
 
-// startDemanding starts a demanding guest with a launcher, and returns the last that the launcher was asked, and whether the guest's network was wired.
+// startDemanding starts a demanding guest with a launcher, and returns the last that the launcher was asked, and
+// whether the guest's network was wired.
 func startDemanding(t *testing.T, commands control.Commands, change func(*v1.VirtualMachineInstance)) (last *control.Message, wired bool) {
 	t.Helper()
 	n, netns, vmi := newNode(t), nodetest.PodNetwork(t), demanding()
@@ -88,7 +89,8 @@ func startDemanding(t *testing.T, commands control.Commands, change func(*v1.Vir
 	return last, !slices.Equal(before, links(t, netns))
 }
 
-// TestLauncherIsToldWhatItDoesNotKnow: a launcher that does not know a field which a VM needs is told that by the field's name, before anything is wired.
+// TestLauncherIsToldWhatItDoesNotKnow: a launcher that does not know a field which a VM needs is told that by the
+// field's name, before anything is wired.
 func TestLauncherIsToldWhatItDoesNotKnow(t *testing.T) {
 	for _, field := range []string{"machine.serial", "machine.graphics", "machine.agent", "paused", "cloudInit.configDriveUUID", "cloudInit.accessCredentials",
 		"keepLauncher", "machine.clock.offset", "machine.chassis", "machine.cpu.required"} {

@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// Commands are the commands that a launcher knows. Each has the fields that its arguments may have, in order, by paths such as
-// machine.disks.image.path. An entry of a list or a map adds nothing to a path. Nothing that a path names ever gets
-// another meaning. Nor does a field whose values are a closed set, such as a disk's driver, get another value: what is new gets a new
-// field, or a new command, which JSON leaves out if it is not set.
+// Commands are the commands that a launcher knows. Each has the fields that its arguments may have, in order, by
+// paths such as machine.disks.image.path. An entry of a list or a map adds nothing to a path. Nothing that a path
+// names ever gets another meaning. Nor does a field whose values are a closed set, such as a disk's driver, get
+// another value: what is new gets a new field, or a new command, which JSON leaves out if it is not set.
 type Commands map[string][]string
 
-// commandsText has the commands of this version, as JSON: what the types of their arguments say. A launcher says it as it is. To find it out by itself
-// at each start would cost every guest half a MiB.
+// commandsText has the commands of this version, as JSON: what the types of their arguments say. A launcher says it
+// as it is. To find it out by itself at each start would cost every guest half a MiB.
 //
 //go:embed commands.json
 var commandsText string
@@ -35,8 +35,8 @@ var known = sync.OnceValue(func() Commands {
 // KnownCommands returns the commands of this version, which nobody may change.
 func KnownCommands() Commands { return known() }
 
-// Core reports whether a launcher can at least be asked for its disks, be told to start its VM or why not, and be ended. Without
-// these nobody could tell it anything.
+// Core reports whether a launcher can at least be asked for its disks, be told to start its VM or why not, and be
+// ended. Without these nobody could tell it anything.
 func (c Commands) Core() bool {
 	for _, command := range []string{CommandInspect, CommandStart, CommandReject, CommandQueryState, CommandShutdown, CommandGrace} {
 		if _, ok := c[command]; !ok {
@@ -70,8 +70,8 @@ func (c Commands) Within(other Commands) Commands {
 	return out
 }
 
-// Lack reports whether a launcher knows a command, and returns the fields that the arguments set and the launcher does not know. It names no
-// field below one that it names.
+// Lack reports whether a launcher knows a command, and returns the fields that the arguments set and the launcher
+// does not know. It names no field below one that it names.
 func (c Commands) Lack(command string, arguments any) (known bool, fields []string) {
 	has, ok := c[command]
 	if !ok || arguments == nil {

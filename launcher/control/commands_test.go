@@ -15,7 +15,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// argumentsOf returns the commands of this version, each with a value of its arguments' type; nil for those without arguments.
+// argumentsOf returns the commands of this version, each with a value of its arguments' type; nil for those without
+// arguments.
 func argumentsOf() map[string]any {
 	return map[string]any{
 		CommandInspect: InspectRequest{}, CommandStart: StartRequest{}, CommandQueryState: nil, CommandShutdown: nil, CommandReject: Termination{},
@@ -94,7 +95,8 @@ type probeEmbedded struct {
 	Inner int `json:"inner,omitempty"`
 }
 
-// TestFieldsAreThoseOfJSON: the paths are those of the names in JSON, also of what lists and maps hold, and a time has none below it.
+// TestFieldsAreThoseOfJSON: the paths are those of the names in JSON, also of what lists and maps hold, and a time
+// has none below it.
 func TestFieldsAreThoseOfJSON(t *testing.T) {
 	want := []string{"Map", "Map.name", "Map.other", "always", "below", "below.name", "below.other", "bytes", "inner", "list", "list.name", "list.other", "lists", "often", "when", "zero", "zero.name", "zero.other"}
 	if got := knownFields(reflect.TypeFor[*probe]()); !slices.Equal(got, want) {
@@ -155,7 +157,8 @@ func TestLackingFieldsAreNamedOnce(t *testing.T) {
 	}
 }
 
-// TestWithinKeepsWhatBothHave: what a launcher says beyond what this version knows is dropped, and a launcher that knows all shares the memory of one list.
+// TestWithinKeepsWhatBothHave: what a launcher says beyond what this version knows is dropped, and a launcher that
+// knows all shares the memory of one list.
 func TestWithinKeepsWhatBothHave(t *testing.T) {
 	ours := Commands{"a": {"x", "y"}, "b": nil}
 	for name, c := range map[string]struct{ theirs, want Commands }{
@@ -175,7 +178,8 @@ func TestWithinKeepsWhatBothHave(t *testing.T) {
 	}
 }
 
-// TestHelloFitsIntoAMessage: what a launcher says of its commands takes a small part of what a hello may have beside the Machine.
+// TestHelloFitsIntoAMessage: what a launcher says of its commands takes a small part of what a hello may have beside
+// the Machine.
 func TestHelloFitsIntoAMessage(t *testing.T) {
 	data, err := json.Marshal(KnownCommands())
 	if err != nil || len(data) > MaxReportBytes/4 {
@@ -203,8 +207,8 @@ func recorded(t *testing.T) Commands {
 	return line.Launcher.Data.Commands
 }
 
-// TestNewFieldsAreLeftOutIfNotSet: a field that the recorded launcher does not know, of a part that it knows, must not be in the JSON unless it is set. Else
-// that launcher could start no VM with that part any more.
+// TestNewFieldsAreLeftOutIfNotSet: a field that the recorded launcher does not know, of a part that it knows, must
+// not be in the JSON unless it is set. Else that launcher could start no VM with that part any more.
 func TestNewFieldsAreLeftOutIfNotSet(t *testing.T) {
 	then := recorded(t)
 	for command, arguments := range argumentsOf() {
@@ -251,7 +255,8 @@ func eachField(t reflect.Type, prefix string, found func(path string, f jsonFiel
 	}
 }
 
-// TestCoreIsWhatEveryLauncherKnows: without one of the commands, or a field of theirs, nobody could tell a launcher anything.
+// TestCoreIsWhatEveryLauncherKnows: without one of the commands, or a field of theirs, nobody could tell a launcher
+// anything.
 func TestCoreIsWhatEveryLauncherKnows(t *testing.T) {
 	if !KnownCommands().Core() || (Commands{}).Core() || (Commands(nil)).Core() {
 		t.Error("this version's launcher lacks something, or one that knows nothing does not")

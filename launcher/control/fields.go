@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// setFields calls below with the path of each field that JSON of a value has. Where below returns false, setFields leaves out the fields below that one.
+// setFields calls below with the path of each field that JSON of a value has. Where below returns false, setFields
+// leaves out the fields below that one.
 func setFields(v reflect.Value, prefix string, below func(path string) bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -62,7 +63,8 @@ type jsonField struct {
 	name, options string
 }
 
-// fieldsOf yields the fields of a struct that JSON may show, with those of embedded structs. A type that writes its JSON itself has none.
+// fieldsOf yields the fields of a struct that JSON may show, with those of embedded structs. A type that writes its
+// JSON itself has none.
 func fieldsOf(t reflect.Type) iter.Seq[jsonField] {
 	return func(yield func(jsonField) bool) {
 		if t.Kind() != reflect.Struct || writesItself(t) {

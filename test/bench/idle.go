@@ -96,7 +96,7 @@ func processesOfVM(all []process, vmi *v1.VirtualMachineInstance) (vm vmProcesse
 	return vm
 }
 
-// quietFor says whether each QEMU used less than a fifth of a CPU for a while.
+// quietFor reports whether each QEMU used less than a fifth of a CPU for a while.
 func quietFor(r *run, vms []vmProcesses, d time.Duration) bool {
 	var before []time.Duration
 	for _, vm := range vms {

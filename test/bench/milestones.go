@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +30,8 @@ type milestone struct {
 	object types.UID
 }
 
-// follow applies VMIs ("vmi") or pods ("pod"), and deletes them when so many are Running or Ready.
+// follow applies VMIs ("vmi") or pods ("pod"), and deletes them when so many are Running or Ready. It returns when
+// each came to what.
 func follow(r *run, kube client.WithWatch, kind string, objects any, count int, patience time.Duration) *milestones {
 	m := &milestones{seen: map[milestone]bool{}}
 	doing("start a "+kind, func() {
@@ -44,11 +46,14 @@ func follow(r *run, kube client.WithWatch, kind string, objects any, count int, 
 	return m
 }
 
+// watch applies objects, and notes what it sees of them until all are up.
 func (m *milestones) watch(r *run, kube client.WithWatch, kind string, objects any, count int, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(r, patience)
 	defer cancel()
 	watched := func(list client.ObjectList) <-chan watch.Event {
-		return must(kube.Watch(ctx, list, client.InNamespace(benchNamespace))).ResultChan()
+		w := must(kube.Watch(ctx, list, client.InNamespace(benchNamespace)))
+		r.after(func() error { w.Stop(); return nil }) // else its goroutine stays
+		return w.ResultChan()
 	}
 	pods, vmis, up := watched(&corev1.PodList{}), (<-chan watch.Event)(nil), &m.ready
 	if kind == "vmi" {
@@ -63,10 +68,10 @@ func (m *milestones) watch(r *run, kube client.WithWatch, kind string, objects a
 		case err := <-applied:
 			check(err)
 			applied = nil
-		case e := <-vmis:
-			m.see(e)
-		case e := <-pods:
-			m.see(e)
+		case e, goesOn := <-vmis:
+			m.see(e, goesOn)
+		case e, goesOn := <-pods:
+			m.see(e, goesOn)
 		case <-ctx.Done():
 			fail("wait until all are up: %d are, with %d pods, of which %d are Ready: %w",
 				len(*up), len(m.pods), len(m.containersReady), ctx.Err())
@@ -74,8 +79,14 @@ func (m *milestones) watch(r *run, kube client.WithWatch, kind string, objects a
 	}
 }
 
-func (m *milestones) see(e watch.Event) {
-	if e.Type == watch.Deleted {
+// see notes what an event of a watch shows. A watch that does not go on fails the turn.
+func (m *milestones) see(e watch.Event, goesOn bool) {
+	switch {
+	case !goesOn:
+		fail("the watch has ended")
+	case e.Type == watch.Error:
+		check(apierrors.FromObject(e.Object), "watch")
+	case e.Type == watch.Deleted:
 		return
 	}
 	switch o := e.Object.(type) {

@@ -32,9 +32,9 @@ func TestMilestonesAreSeenOnce(t *testing.T) {
 	for _, object := range []client.Object{vmi(v1.Pending), pod("a", ""), pod("a", "node"), pod("b", "node"),
 		pod("a", "node", corev1.ContainersReady), vmi(v1.Running), vmi(v1.Running),
 		pod("a", "node", corev1.ContainersReady, corev1.PodReady)} {
-		m.see(watch.Event{Type: watch.Modified, Object: object})
+		m.see(watch.Event{Type: watch.Modified, Object: object}, true)
 	}
-	m.see(watch.Event{Type: watch.Deleted, Object: pod("c", "node")})
+	m.see(watch.Event{Type: watch.Deleted, Object: pod("c", "node")}, true)
 	for name, tt := range map[string]struct {
 		step []float64
 		want int
@@ -49,7 +49,7 @@ func TestMilestonesAreSeenOnce(t *testing.T) {
 	if m.pod.UID != "a" || m.accepted[0] > m.running[0] || m.running[0] > m.ready[0] {
 		t.Errorf("the steps are out of order: %+v", m)
 	}
-	err := caught(func() { m.see(watch.Event{Type: watch.Modified, Object: vmi(v1.Failed)}) })
+	err := caught(func() { m.see(watch.Event{Type: watch.Modified, Object: vmi(v1.Failed)}, true) })
 	if err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("a VMI that has ended is waited for: %v", err)
 	}

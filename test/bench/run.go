@@ -160,11 +160,9 @@ func (r *run) addPart(id, name string, sample float64) {
 func (r *run) await(what string, every, patience time.Duration, done func() bool) {
 	ctx, cancel := context.WithTimeout(r, patience)
 	defer cancel()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	for !done() {
 		select {
-		case <-tick.C:
+		case <-time.After(every): // also if the answer took long: who asks without a pause loads what is asked
 		case <-ctx.Done():
 			check(ctx.Err(), "wait until "+what)
 		}

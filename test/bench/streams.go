@@ -124,7 +124,7 @@ func (s *streamedGuest) dial(r *run, subresource string) net.Conn {
 	}
 	conn, _, err := dialer.DialContext(r, address.String(), header)
 	check(err, "open "+subresource)
-	r.after(conn.Close)
+	r.after(func() error { conn.Close(); return nil }) // which fails if the other end was first
 	return &websocketConn{conn, websocket.JoinMessages(conn, "")}
 }
 
@@ -172,6 +172,6 @@ func (s *streamedGuest) kubectlForward(r *run) net.Conn {
 		fail("kubectl port-forward said %q", line)
 	}
 	conn := must((&net.Dialer{}).DialContext(r, "tcp", fields[2]))
-	r.after(conn.Close)
+	r.after(func() error { conn.Close(); return nil })
 	return conn
 }
