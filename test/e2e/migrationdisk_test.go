@@ -77,6 +77,9 @@ func TestMigrationLargeDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Else a fast machine has copied the disk before anybody looks.
+	policy(t, ns, "bandwidthPerMigration: 64Mi")
+	t.Cleanup(func() { output("", "kubectl", "delete", "migrationpolicy", ns) })
 	source, begun := m.pod(), time.Now()
 	move := m.migrate("move", nil)
 	var target *corev1.Pod
