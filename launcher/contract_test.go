@@ -68,6 +68,7 @@ func asks(t *testing.T) []spoken {
 		command   string
 		arguments any
 	}{
+		{control.CommandQueryCommands, nil},
 		{control.CommandInspect,
 			control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: "image"}},
 				Claims: []control.Claim{{Volume: "data"}}}},
@@ -262,7 +263,8 @@ func fields(path string, value any, found func(string)) {
 			fields(path+"[]", item, found)
 		}
 	case string:
-		if strings.HasSuffix(path, ".state") || strings.Contains(path, ".commands.") || strings.HasSuffix(path, "files[]") {
+		known := strings.HasPrefix(path, ".return.") && strings.HasSuffix(path, "[]") // a field of a command
+		if known || strings.HasSuffix(path, ".state") || strings.HasSuffix(path, "files[]") {
 			path += fmt.Sprintf("=%s", v)
 		}
 		found(path)

@@ -72,8 +72,9 @@ var (
 
 // operations maps each command to its operation.
 var operations = map[string]operation{
-	control.CommandQueryState: {now: (*launcher).queryState},
-	control.CommandInspect:    {beside: (*launcher).inspect, queue: inspecting},
+	control.CommandQueryCommands: {now: (*launcher).queryCommands},
+	control.CommandQueryState:    {now: (*launcher).queryState},
+	control.CommandInspect:       {beside: (*launcher).inspect, queue: inspecting},
 
 	control.CommandStart:    {now: (*launcher).startRequested},
 	control.CommandReject:   {now: (*launcher).rejected},
@@ -123,6 +124,11 @@ var operations = map[string]operation{
 	control.CommandUnfreeze: {when: (*launcher).hasAgent, beside: (*launcher).unfreeze, timeout: operateTimeout,
 		queue: asking},
 	control.CommandHoldPings: {when: (*launcher).hasAgentPort, now: (*launcher).holdPings},
+}
+
+// queryCommands answers what the launcher knows.
+func (l *launcher) queryCommands(_ context.Context, m *link.Command) {
+	m.Answer(control.CommandsText(), nil)
 }
 
 const (

@@ -72,9 +72,7 @@ func startDemanding(t *testing.T, commands control.Commands, change func(*v1.Vir
 	change(vmi)
 	v1.Default(vmi)
 	launcher := n.Dial(t, "vm1")
-	hello := nodetest.Hello()
-	hello.Commands = commands
-	launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, netns))
+	launcher.Knows(commands, nodetest.NetNSFile(t, netns))
 	n.Await(t)
 	acceleration := accelerator.New(broken)
 	acceleration.PermitEmulation(true)

@@ -19,7 +19,7 @@ import (
 // arguments.
 func argumentsOf() map[string]any {
 	return map[string]any{
-		CommandInspect: InspectRequest{}, CommandStart: StartRequest{}, CommandQueryState: nil, CommandShutdown: nil, CommandReject: Termination{},
+		CommandInspect: InspectRequest{}, CommandStart: StartRequest{}, CommandQueryCommands: nil, CommandQueryState: nil, CommandShutdown: nil, CommandReject: Termination{},
 		CommandPause: nil, CommandUnpause: nil, CommandReset: nil, CommandSoftReboot: nil, CommandGrace: GraceRequest{},
 		CommandSetLink: SetLinkRequest{}, CommandGrowDisk: GrowDiskRequest{}, CommandCancelJob: JobRequest{}, CommandForgetJob: JobRequest{},
 		CommandConsole: nil, CommandVNC: nil, CommandScreenshot: nil, CommandMovePointer: nil, CommandStats: nil,
@@ -192,19 +192,30 @@ func TestHelloFitsIntoAMessage(t *testing.T) {
 	t.Logf("%d bytes, %d fields of a start", len(data), len(fields))
 }
 
-// recorded returns the fields of the recorded hello, by command.
+// recorded returns what the recorded launcher knows.
 func recorded(t *testing.T) Commands {
 	t.Helper()
 	text, err := os.ReadFile("../testdata/contract.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, _, _ := bytes.Cut(text, []byte("\n"))
-	var line struct{ Launcher struct{ Data Hello } }
-	if err := json.Unmarshal(first, &line); err != nil || len(line.Launcher.Data.Commands) == 0 {
-		t.Fatalf("%d commands: %v", len(line.Launcher.Data.Commands), err)
+	asked := false
+	for line := range bytes.Lines(text) {
+		var said struct {
+			Handler  struct{ Execute string }
+			Launcher struct{ Return json.RawMessage }
+		}
+		if err := json.Unmarshal(line, &said); err != nil {
+			t.Fatal(err)
+		}
+		var commands Commands
+		if asked && said.Launcher.Return != nil && json.Unmarshal(said.Launcher.Return, &commands) == nil && len(commands) > 0 {
+			return commands
+		}
+		asked = said.Handler.Execute == CommandQueryCommands
 	}
-	return line.Launcher.Data.Commands
+	t.Fatal("the recorded launcher was not asked what it knows")
+	return nil
 }
 
 // TestNewFieldsAreLeftOutIfNotSet: a field that the recorded launcher does not know, of a part that it knows, must
@@ -261,7 +272,7 @@ func TestCoreIsWhatEveryLauncherKnows(t *testing.T) {
 	if !KnownCommands().Core() || (Commands{}).Core() || (Commands(nil)).Core() {
 		t.Error("this version's launcher lacks something, or one that knows nothing does not")
 	}
-	for _, command := range []string{CommandInspect, CommandStart, CommandReject, CommandQueryState, CommandShutdown, CommandGrace} {
+	for _, command := range []string{CommandInspect, CommandStart, CommandReject, CommandShutdown, CommandGrace} {
 		has := maps.Clone(KnownCommands())
 		delete(has, command)
 		if has.Core() {

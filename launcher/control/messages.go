@@ -4,7 +4,7 @@
 // The launcher dials and says hello, with its network namespace as a file descriptor. From
 // then on the handler asks, and the launcher answers and sends events. No message says which
 // VM it is about: the connection is the identity. A launcher lives for months and keeps its
-// version of the protocol. A newer handler reads from hello which commands the launcher knows, and which
+// version of the protocol. A newer handler finds out which commands the launcher knows, and which
 // fields of their arguments, and asks for no others. So answers and events may hold fields that their reader does not know;
 // commands may not.
 package control
@@ -24,8 +24,11 @@ const Version = 1
 
 // Commands that the handler sends, and the events that the launcher sends.
 const (
-	CommandInspect    = "inspect"     // InspectRequest → InspectReply
-	CommandStart      = "start"       // StartRequest with tap and DHCP files → nothing
+	CommandInspect = "inspect" // InspectRequest → InspectReply
+	CommandStart   = "start"   // StartRequest with tap and DHCP files → nothing
+	// CommandQueryCommands → Commands; what the launcher knows
+	CommandQueryCommands = "query-commands"
+
 	CommandQueryState = "query-state" // → StateReport; QEMU is asked too, and EventState says if it is silent
 	CommandShutdown   = "shutdown"    // → nothing; as SIGTERM
 	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
@@ -49,8 +52,8 @@ const (
 // Hello is the launcher's first message. One file goes with it: its network namespace.
 type Hello struct {
 	Version int `json:"version"`
-	// Commands are what the launcher knows.
-	Commands Commands `json:"commands"`
+	// Knows is the CommandsDigest of the launcher. Who has another one asks for the commands.
+	Knows string `json:"knows"`
 	// QEMUVersion is the version of the launcher's QEMU, such as 7.2.22.
 	QEMUVersion string      `json:"qemuVersion"`
 	State       StateReport `json:"state"`

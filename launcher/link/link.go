@@ -209,10 +209,8 @@ func (l *Link) hello(connection *connection) error {
 		return net.ErrClosed
 	default:
 	}
-	data, err := json.Marshal(struct {
-		control.Hello
-		Commands json.RawMessage `json:"commands"` // in place of Hello's
-	}{control.Hello{Version: control.Version, QEMUVersion: l.version, State: l.state}, control.CommandsText()})
+	data, err := json.Marshal(control.Hello{Version: control.Version, Knows: control.CommandsDigest(), QEMUVersion: l.version,
+		State: l.state})
 	if err != nil {
 		netns.Close()
 		return err

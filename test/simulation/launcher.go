@@ -125,7 +125,7 @@ func (l *launcher) serve() {
 		return
 	}
 	file := os.NewFile(uintptr(fd), "netns")
-	err = tell(conn, control.EventHello, control.Hello{Version: control.Version, Commands: control.KnownCommands(), QEMUVersion: "7.2.22", State: l.state},
+	err = tell(conn, control.EventHello, control.Hello{Version: control.Version, Knows: control.CommandsDigest(), QEMUVersion: "7.2.22", State: l.state},
 		control.File{Name: control.FileNetNS, File: file})
 	file.Close()
 	for err == nil {

@@ -72,7 +72,26 @@ func (l *Launcher) HangsUp() {
 
 // Hello is the hello of a launcher that waits for its VM.
 func Hello() control.Hello {
-	return control.Hello{Version: control.Version, Commands: control.KnownCommands(), QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
+	return control.Hello{Version: control.Version, Knows: control.CommandsDigest(), QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
+}
+
+// Knows greets virt-handler as a launcher of another version does, and answers what the launcher knows.
+func (l *Launcher) Knows(commands control.Commands, netns *os.File) {
+	l.t.Helper()
+	hello := Hello()
+	hello.Knows = "something else"
+	l.Send(control.EventHello, hello, netns)
+	asked, err := l.Conn.Receive()
+	if err != nil || asked.Execute != control.CommandQueryCommands {
+		l.t.Fatalf("virt-handler asks a launcher of another version for %+v, %v", asked, err)
+	}
+	said, err := json.Marshal(commands)
+	if err == nil {
+		err = l.Conn.Send(control.Message{ID: asked.ID, Return: said})
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 // Lingering is a file whose close(2) does not return.

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -47,16 +48,33 @@ func (s *Session) greet(m *control.Message) error {
 	switch {
 	case hello.Version != control.Version:
 		return fmt.Errorf("launcher speaks version %d of the control protocol, virt-handler %d", hello.Version, control.Version)
-	case !hello.Commands.Core():
-		return fmt.Errorf("%w: it knows less than every launcher must", control.ErrProtocol)
 	case !Plausible(hello.State):
 		return fmt.Errorf("%w: a state %.32q that no launcher is in", control.ErrProtocol, hello.State.State)
 	}
 	if err := s.enter(m.Files[0].File); err != nil {
 		return err
 	}
-	s.QEMUVersion, s.Commands = hello.QEMUVersion, hello.Commands.Within(control.KnownCommands())
+	s.QEMUVersion, s.knows = hello.QEMUVersion, hello.Knows == control.CommandsDigest()
 	s.SetState(hello.State)
+	return nil
+}
+
+// learn finds out what the launcher knows. It asks a launcher that is not of this version.
+func (s *Session) learn() error {
+	if s.knows {
+		s.Commands = control.KnownCommands()
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
+	defer cancel()
+	var said control.Commands
+	if err := s.Client.Call(ctx, control.CommandQueryCommands, nil, &said); err != nil {
+		return fmt.Errorf("ask what it knows: %w", err)
+	}
+	if !said.Core() {
+		return fmt.Errorf("%w: it knows less than every launcher must", control.ErrProtocol)
+	}
+	s.Commands = said.Within(control.KnownCommands())
 	return nil
 }
 

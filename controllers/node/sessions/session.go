@@ -26,8 +26,9 @@ type Session struct {
 	Pod    types.NamespacedName
 	Client *control.Client
 
-	// greet sets these. They do not change later.
+	// greet sets these, and learn the Commands. They do not change later.
 	QEMUVersion string
+	knows       bool // all that this version's launcher does
 	Commands    control.Commands
 
 	// events bounds how often a launcher can make virt-handler work.

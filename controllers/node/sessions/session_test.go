@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -400,5 +402,31 @@ func TestAgentReportTooLong(t *testing.T) {
 	s.keepAgent(json.RawMessage(`{"version": "` + strings.Repeat("x", control.MaxAgentReport) + `"}`))
 	if s.agentSaid != nil || s.takeAgent() {
 		t.Errorf("%d bytes are kept", len(s.agentSaid))
+	}
+}
+
+// TestLauncherThatKnowsTooLittleIsNotLetIn: nobody could tell it anything.
+func TestLauncherThatKnowsTooLittleIsNotLetIn(t *testing.T) {
+	launcher := newNode(t).Dial(t, "vm1")
+	launcher.Knows(control.Commands{control.CommandInspect: nil}, nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
+	launcher.HangsUp()
+}
+
+// TestLauncherOfAnotherVersionIsLetIn: what it knows of this version's commands counts.
+func TestLauncherOfAnotherVersionIsLetIn(t *testing.T) {
+	n := newNode(t)
+	launcher := n.Dial(t, "vm1")
+	fewer := maps.Clone(control.KnownCommands())
+	delete(fewer, control.CommandVNC)
+	fewer["teleport"] = nil
+	launcher.Knows(fewer, nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
+	n.Await(t)
+	s := n.set.Get(nodetest.Pod("a"))
+	var lacks LackingError
+	if err := s.Takes(control.CommandVNC, nil); !errors.As(err, &lacks) || s.Takes(control.CommandConsole, nil) != nil {
+		t.Errorf("it takes %q: %v", slices.Sorted(maps.Keys(s.Commands)), err)
+	}
+	if _, ok := s.Commands["teleport"]; ok {
+		t.Error("a command that this version does not know is kept")
 	}
 }

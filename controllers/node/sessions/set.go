@@ -162,7 +162,11 @@ func (s *Set) serve(slotID string, pod types.NamespacedName, conn *control.Conn,
 	})
 	close(ready)
 	defer launcher.close()
-	if err := s.awaitHello(launcher, hello); err != nil {
+	err := s.awaitHello(launcher, hello)
+	if err == nil {
+		err = launcher.learn()
+	}
+	if err != nil {
 		log.Info("refuse launcher", "reason", control.Short(err.Error()))
 		return
 	}
