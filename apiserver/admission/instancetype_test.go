@@ -84,8 +84,8 @@ func reviewOf(user, object, old string) string {
 		question, user, object, old)
 }
 
-// TestVMAndWhatItNames: a VM is refused that does not go together with its instancetype and its preference, with KubeVirt's words and
-// causes. What is not there, or what the user may not read, refuses nothing.
+// TestVMAndWhatItNames: virt-api refuses a VM that conflicts with its instancetype or its preference, with KubeVirt's
+// words and causes. It refuses none for an object that is not there, or that the user may not read.
 func TestVMAndWhatItNames(t *testing.T) {
 	const vm = `{"spec":{%s"template":{"spec":{"domain":{%s}}}}}`
 	two, pref := `"instancetype":{"name":"two","kind":"VirtualMachineInstancetype"},`, `"preference":{"name":"%s","kind":"virtualmachinepreference"},`

@@ -34,8 +34,8 @@ func (m *Mover) outdated(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Outdated(m.LauncherImage, m.ARM64Image) && vmi.Status.Phase == v1.Running && vmi.DeletionTimestamp == nil
 }
 
-// update is the cause by which an outdated guest is to move now. Without a cause it says when to look again. An outdated guest that is not
-// to move is evicted, if the KubeVirt object says so. all are the VMI's migrations.
+// update returns why an outdated guest is to move now. If it is not to, update returns when to look again, and evicts
+// the guest if the KubeVirt object says so. all are the VMI's migrations.
 func (m *Mover) update(ctx context.Context, vmi *v1.VirtualMachineInstance, all []v1.VirtualMachineInstanceMigration) (*cause, time.Duration, error) {
 	if !m.outdated(vmi) {
 		return nil, 0, nil

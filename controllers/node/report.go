@@ -274,8 +274,8 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 }
 
 // knownFacts returns what the status says of the link behind an interface. It reports false if the status may say it of
-// another pod's link: of the pod from which the guest has moved. What each pod has under one name is known anyway: the
-// pod's own link. Addresses are kept if the network gave some to the interface. The guest's own may be among them.
+// another pod's link, because the guest has moved. The pod's own link needs no status: it has the same name in each
+// pod. Addresses are kept if the network gave some to the interface. The guest's own may be among them.
 func knownFacts(object *v1.VirtualMachineInstance, nic string) (networkFacts, bool) {
 	if object.Spec.OnPods(nic) {
 		return networkFacts{link: v1.PodLink}, true

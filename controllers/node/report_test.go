@@ -252,8 +252,8 @@ func TestPauseIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestTerminatingPodStaysInReady: that a guest's pod is being deleted stays in Ready, whatever the guest does meanwhile. What the guest does
-// is in the message, and makes its events once.
+// TestTerminatingPodStaysInReady: while a guest's pod is being deleted, the condition Ready says so, whatever the guest
+// does. The message adds what the guest does. Each event of that is made once.
 func TestTerminatingPodStaysInReady(t *testing.T) {
 	startedAt := time.Unix(1000, 0)
 	state := func(s control.State, silent bool) control.StateReport {

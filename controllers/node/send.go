@@ -201,7 +201,7 @@ func memoryOf(vmi *v1.VirtualMachineInstance) int64 {
 	return 0
 }
 
-// sizesOf are the sizes of a Machine's disks that end with its launcher, and go with the guest.
+// sizesOf returns the sizes of those disks of a Machine that end with its launcher. A migration copies them.
 func sizesOf(machine *qemuargs.Machine) map[string]int64 {
 	sizes := map[string]int64{}
 	for _, disk := range machine.Disks {
@@ -214,8 +214,9 @@ func sizesOf(machine *qemuargs.Machine) map[string]int64 {
 	return sizes
 }
 
-// bytesOf is how many bytes of disks that end with the launcher are copied at most. sizes are the launcher's word, and a launcher is a
-// tenant's: the VMI says which disks there are, and how large they are, as far as it knows.
+// bytesOf returns how many bytes at most a migration copies of the disks that end with the launcher. sizes are the
+// launcher's word, and a launcher is a tenant's. So the VMI says which disks there are, and bounds those whose size it
+// has.
 func bytesOf(vmi *v1.VirtualMachineInstance, sizes map[string]int64) int64 {
 	bytes, said := int64(0), int64(0)
 	for i := range vmi.Spec.Volumes {
@@ -234,8 +235,8 @@ func bytesOf(vmi *v1.VirtualMachineInstance, sizes map[string]int64) int64 {
 	return bytes + said
 }
 
-// limits are those of a migration of a VMI. sizes are what its launcher says of disks that end with the launcher, and claims the sizes of the disks
-// that are copied to other claims.
+// limits returns the limits of a VMI's migration. sizes are what the launcher says of its own disks (sizesOf). claims
+// are the sizes of the disks that are copied to other claims.
 func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance, sizes, claims map[string]int64) control.MigrateRequest {
 	bytes := min(memoryOf(vmi), maxCopied) + bytesOf(vmi, sizes)
 	for _, size := range claims {

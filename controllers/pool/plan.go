@@ -161,8 +161,8 @@ func outdated(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return c != nil && c.Status == metav1.ConditionTrue || relabelled(vm, vmi)
 }
 
-// relabelled says whether a guest lacks labels or annotations that the template has got, or has some that it has lost. A VM by itself needs no
-// restart for these, and a pool's guests get them by one.
+// relabelled reports whether a guest has other labels or annotations than its VM's template. A VM by itself needs no
+// restart for that. A pool restarts the guest.
 func relabelled(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return vmi != nil && !vmi.IsFinal() && vmi.DeletionTimestamp == nil && owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi) && !vm.HasMetadata(vmi)
 }

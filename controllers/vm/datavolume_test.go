@@ -589,8 +589,7 @@ func putOff(s subject) {
 	s.vmi("")
 }
 
-// takenDisk: a DataVolume that another object controls is in the way. One that nobody controls is used as it
-// is.
+// takenDisk: a VM does not start with a DataVolume that another object controls. It uses one that nobody controls.
 func takenDisk(s subject) {
 	volume := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"source": map[string]any{"upload": map[string]any{}}}}}
 	volume.SetGroupVersionKind(v1.DataVolumeGroupVersionKind)

@@ -91,7 +91,7 @@ func (r *Reconciler) choose(ctx context.Context, vm *v1.VirtualMachine) (*choice
 }
 
 // withoutTemplates returns the VM without its DataVolumeTemplates. Their DataVolumes exist by now, and what
-// those are cloned from was checked. What a template says now may have been changed since.
+// those are cloned from was checked. A template may have been changed since its DataVolume was made.
 func withoutTemplates(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	without := *vm
 	without.Spec.DataVolumeTemplates = nil

@@ -259,8 +259,8 @@ func TestRevisionThatGoesMeanwhileIsMadeAnew(t *testing.T) {
 	}
 }
 
-// keptWhileStopped: the controller keeps what a stopped VM names as soon as the VM is there. What is changed or
-// deleted before the first start has no effect.
+// keptWhileStopped: the controller copies the instancetype of a stopped VM as soon as the VM is there. The first start
+// uses the copy, even if the instancetype was changed or deleted since.
 func keptWhileStopped(s subject) {
 	it := s.instancetype("small", 2)
 	if err := s.client.Create(ctx,

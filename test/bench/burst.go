@@ -107,7 +107,7 @@ func settle(r *run) {
 	})
 }
 
-// idleSeconds is how long the CPUs have been idle since the machine was started, added up.
+// idleSeconds returns the sum of the times that each CPU has been idle since the machine was started.
 func idleSeconds() float64 {
 	proc := must(procfs.NewDefaultFS())
 	return must(proc.Stat()).CPUTotal.Idle

@@ -31,7 +31,7 @@ type carrier struct {
 	done   int
 }
 
-// networkedMachine is the tiny guest's, with a network.
+// networkedMachine returns the Machine of a tiny guest with a network.
 func networkedMachine(r *run, folder string) *qemuargs.Machine {
 	return tinyMachine(r, folder, kernelArgs, map[string]resolve.NIC{"default": {MTU: linkMTU}})
 }

@@ -80,7 +80,7 @@ func collected(r *run, server *apiserver.Server) float64 {
 	return least / (1 << 20)
 }
 
-// liveHeap is kube-apiserver's heap after a collection, in bytes: the least of several
+// liveHeap returns the size of kube-apiserver's heap after a collection, in bytes: the least of several
 // collections. It first waits until all is quiet. Its own requests bring about the
 // collections.
 func liveHeap(r *run, server *apiserver.Server) float64 {
