@@ -59,14 +59,22 @@ func (s *Session) greet(m *control.Message) error {
 	return nil
 }
 
-// learn finds out what the launcher knows. It asks a launcher that is not of this version.
-func (s *Session) learn() error {
+// learn finds out what the launcher knows. It asks a launcher that is not of this version, and waits for its answer no
+// longer than for a hello, or until closing: a launcher that does not answer must not hold up virt-handler's end.
+func (s *Session) learn(closing <-chan struct{}) error {
 	if s.knows {
 		s.Commands = control.KnownCommands()
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
 	defer cancel()
+	go func() {
+		select {
+		case <-closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	var said control.Commands
 	if err := s.Client.Call(ctx, control.CommandQueryCommands, nil, &said); err != nil {
 		return fmt.Errorf("ask what it knows: %w", err)

@@ -430,3 +430,20 @@ func TestLauncherOfAnotherVersionIsLetIn(t *testing.T) {
 		t.Error("a command that this version does not know is kept")
 	}
 }
+
+// TestLauncherThatDoesNotSayWhatItKnowsHoldsUpNoEnd: virt-handler ends without its answer.
+func TestLauncherThatDoesNotSayWhatItKnowsHoldsUpNoEnd(t *testing.T) {
+	n := newNode(t)
+	launcher := n.Dial(t, "vm1")
+	hello := nodetest.Hello()
+	hello.Knows = "something else"
+	launcher.Send(control.EventHello, hello, nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
+	if m, err := launcher.Conn.Receive(); err != nil || m.Execute != control.CommandQueryCommands {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	asked := time.Now()
+	n.set.Close()
+	if took := time.Since(asked); took >= helloTimeout {
+		t.Errorf("the end took %s", took)
+	}
+}

@@ -164,7 +164,7 @@ func (s *Set) serve(slotID string, pod types.NamespacedName, conn *control.Conn,
 	defer launcher.close()
 	err := s.awaitHello(launcher, hello)
 	if err == nil {
-		err = launcher.learn()
+		err = launcher.learn(s.closing)
 	}
 	if err != nil {
 		log.Info("refuse launcher", "reason", control.Short(err.Error()))
