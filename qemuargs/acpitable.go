@@ -10,6 +10,5 @@ type ACPITable struct {
 }
 
 func (t ACPITable) args() []Arg {
-	of := Part{Field: "acpiTables", Name: t.Name}
-	return []Arg{{Flag: "-acpitable", Value: Options{{Key: "sig", Value: t.Name, From: "name"}, {Key: "file", Value: t.Path, From: "path"}}, Of: of}}
+	return []Arg{{Flag: "-acpitable", Value: Options{{Key: "sig", Value: t.Name}, {Key: "file", Value: t.Path}}}}
 }

@@ -15,30 +15,29 @@ type Agent struct {
 }
 
 type virtioSerialProps struct {
-	Driver   string `json:"driver" from:"transitional" rule:"the controller of the port"`
-	ID       string `json:"id" rule:"the controller's name"`
-	MaxPorts int    `json:"max_ports" rule:"port 0, which can only be a console, and port 1"`
+	Driver   string `json:"driver"`
+	ID       string `json:"id"`
+	MaxPorts int    `json:"max_ports"`
 	pciPlace
 }
 
 type serialPortProps struct {
-	Driver  string `json:"driver" rule:"the port"`
-	ID      string `json:"id" rule:"the port's name in QEMU's events"`
-	Bus     string `json:"bus" rule:"the port's controller"`
-	Number  int    `json:"nr" rule:"port 0 can only be a console"`
-	Chardev string `json:"chardev" rule:"the launcher is at the other end"`
-	Name    string `json:"name" rule:"the name by which the guest's agent finds the port"`
+	Driver  string `json:"driver"`
+	ID      string `json:"id"`
+	Bus     string `json:"bus"`
+	Number  int    `json:"nr"`
+	Chardev string `json:"chardev"`
+	Name    string `json:"name"`
 }
 
-// args are the port's; file is the descriptor of its other end.
+// args returns the port's arguments; file is the descriptor of its other end.
 func (a *Agent) args(file int) []Arg {
 	const controller = "virtio-serial0"
-	of := Part{Field: "agent"}
 	return []Arg{
-		{Flag: "-chardev", Value: socket(AgentPortID, file), Of: of},
+		{Flag: "-chardev", Value: socket(AgentPortID, file)},
 		// Port 0 can only be a console. QEMU's default of 31 ports would have
 		// the guest set up 64 queues.
-		{Flag: "-device", Value: virtioSerialProps{Driver: virtio("virtio-serial-pci", a.Transitional), ID: controller, MaxPorts: 2, pciPlace: a.PCI.place()}, Of: of},
-		{Flag: "-device", Value: serialPortProps{Driver: "virtserialport", ID: AgentPortID, Bus: controller + ".0", Number: 1, Chardev: AgentPortID, Name: AgentPort}, Of: of},
+		{Flag: "-device", Value: virtioSerialProps{Driver: virtio("virtio-serial-pci", a.Transitional), ID: controller, MaxPorts: 2, pciPlace: a.PCI.place()}},
+		{Flag: "-device", Value: serialPortProps{Driver: "virtserialport", ID: AgentPortID, Bus: controller + ".0", Number: 1, Chardev: AgentPortID, Name: AgentPort}},
 	}
 }

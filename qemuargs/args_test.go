@@ -45,15 +45,16 @@ func TestShellReadsQuotedLinesBack(t *testing.T) {
 	}
 }
 
-// allNodes are the node names of a disk, with and without overlay.
+// allNodes returns the node names of a disk, with and without overlay.
 func allNodes(name string) map[string]bool {
 	names := map[string]bool{}
 	for _, overlay := range []*Overlay{nil, {}} {
 		for _, node := range (Disk{Name: name, Image: Image{Format: QCOW2}, Overlay: overlay}).Blockdevs(0) {
-			for _, p := range (Arg{Value: node}).Properties() {
-				if p.Name == "node-name" {
-					names[strings.Trim(p.Value, `"`)] = true
-				}
+			switch n := node.(type) {
+			case fileNode:
+				names[n.NodeName] = true
+			case formatNode:
+				names[n.NodeName] = true
 			}
 		}
 	}

@@ -12,6 +12,6 @@ type ConfigFacts struct {
 // files, a sector of 2 KiB more for each of 512 files, and what describes the files.
 const MaxPacked = 3 << 20
 
-// Carried says whether a migration carries the disk's image to the target as it is: the guest only reads the image, and
-// the target could not make the same one.
+// Carried reports whether a migration carries the disk's image to the target as it is: the guest only reads the image,
+// and the target could not make the same one.
 func (d Disk) Carried() bool { return d.ReadOnly && d.Image.Packed > 0 }

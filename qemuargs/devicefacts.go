@@ -10,7 +10,7 @@ type DeviceFacts struct {
 	Addresses []string `json:"addresses,omitempty"`
 }
 
-// IsPCIAddress says whether a text is the PCI address of a device of the node, as Linux writes
+// IsPCIAddress reports whether a text is the PCI address of a device of the node, as Linux writes
 // it: domain, bus, slot and function. It uses no regular expression: that package would take
 // 200 KiB of memory in each virt-launcher.
 func IsPCIAddress(text string) bool {

@@ -74,8 +74,8 @@ type Image struct {
 	// QEMU starts; 0 for an image that exists. In a volume, the launcher never replaces an
 	// existing file.
 	Create int64 `json:"create,omitempty"`
-	// Packed is the size, in bytes, of an image that the launcher has made of the files of a config volume before it knew of the
-	// Machine; 0 for any other image.
+	// Packed is the size, in bytes, of an image that the launcher has made of the files of a config volume before it knew
+	// of the Machine; 0 for any other image.
 	Packed int64 `json:"packed,omitempty"`
 	// Volume, if set, says that the image lies where others than the launcher may write too.
 	// The launcher opens it, and QEMU gets a descriptor: QEMU uses that file, whatever becomes
@@ -106,54 +106,33 @@ type blockCache struct {
 	Direct bool `json:"direct"`
 }
 
-// The images' nodes and the overlay's are of different types, because their properties come
-// from different parts of the Machine.
-
-type imageFile struct {
-	Driver   string     `json:"driver" from:"volume" rule:"a file, unless the volume is a device"`
-	NodeName string     `json:"node-name" from:"../name,../overlay"`
-	Filename string     `json:"filename" from:"path,volume"`
-	ReadOnly bool       `json:"read-only" from:"../readOnly,../overlay"`
-	Discard  string     `json:"discard,omitempty" from:"../readOnly,../overlay,../noDiscard"`
-	Cache    blockCache `json:"cache" from:"direct"`
-	AIO      AIO        `json:"aio,omitempty" from:"../aio"`
+// fileNode is the block node of a file or a device.
+type fileNode struct {
+	Driver   string     `json:"driver"`
+	NodeName string     `json:"node-name"`
+	Filename string     `json:"filename"`
+	ReadOnly bool       `json:"read-only"`
+	Discard  string     `json:"discard,omitempty"`
+	Cache    blockCache `json:"cache"`
+	AIO      AIO        `json:"aio,omitempty"`
 	// Locking is QEMU's image locking, by open file description locks.
-	Locking string `json:"locking,omitempty" from:"volume"`
+	Locking string `json:"locking,omitempty"`
 }
 
-type imageNode struct {
-	Driver   ImageFormat `json:"driver" from:"format"`
-	NodeName string      `json:"node-name" from:"../name,../overlay"`
-	ReadOnly bool        `json:"read-only" from:"../readOnly,../overlay"`
-	Discard  string      `json:"discard,omitempty" from:"../readOnly,../overlay,../noDiscard"`
-	Cache    blockCache  `json:"cache" from:"direct"`
-	File     string      `json:"file" from:"../name,../overlay"`
-	// Backing is JSON null (no backing file, whatever the image's header says), or left out
-	// where the driver knows no such thing.
-	Backing any `json:"backing,omitempty" from:"format" rule:"no other file, whatever the image's header says"`
+// formatNode is the block node of what a file holds.
+type formatNode struct {
+	Driver   ImageFormat `json:"driver"`
+	NodeName string      `json:"node-name"`
+	ReadOnly bool        `json:"read-only"`
+	Discard  string      `json:"discard,omitempty"`
+	Cache    blockCache  `json:"cache"`
+	File     string      `json:"file"`
+	// Backing is the node below an overlay, or JSON null (no backing file, whatever the image's header says), or left
+	// out where the driver knows no such thing.
+	Backing any `json:"backing,omitempty"`
 }
 
-type overlayFile struct {
-	Driver   string     `json:"driver" rule:"an overlay is a file"`
-	NodeName string     `json:"node-name" from:"../name"`
-	Filename string     `json:"filename" from:"path"`
-	ReadOnly bool       `json:"read-only" rule:"the overlay takes all writes"`
-	Discard  string     `json:"discard" from:"../noDiscard" rule:"what the guest discards takes no room"`
-	Cache    blockCache `json:"cache" from:"direct"`
-	AIO      AIO        `json:"aio,omitempty" from:"../aio"`
-}
-
-type overlayNode struct {
-	Driver   ImageFormat `json:"driver" rule:"only qcow2 has a backing file"`
-	NodeName string      `json:"node-name" from:"../name"`
-	ReadOnly bool        `json:"read-only" rule:"the overlay takes all writes"`
-	Discard  string      `json:"discard" from:"../noDiscard" rule:"what the guest discards takes no room"`
-	Cache    blockCache  `json:"cache" from:"direct"`
-	File     string      `json:"file" from:"../name"`
-	Backing  string      `json:"backing" from:"../name"`
-}
-
-// nodeName is the node's name: the disk's id, and after a dot, which no disk's
+// nodeName returns the node's name: the disk's id, and after a dot, which no disk's
 // name holds, what the node is to it. An id that would exceed QEMU's limit of
 // 31 bytes for node names is cut, and a hash keeps it unique.
 func (d Disk) nodeName(role string) string {
@@ -170,40 +149,38 @@ func (d Disk) nodeName(role string) string {
 	return d.ID()[:limit-len(suffix)] + suffix
 }
 
-// IsVirtio says whether the disk is a virtio-blk device.
+// IsVirtio reports whether the disk is a virtio-blk device.
 func (d Disk) IsVirtio() bool { return d.PCI != nil }
 
-// ID is the QEMU device id of the disk.
+// ID returns the QEMU device id of the disk.
 func (d Disk) ID() string { return "disk-" + d.Name }
 
-// NodeName is the name of the block node that the device opens.
+// NodeName returns the name of the block node that the device opens.
 func (d Disk) NodeName() string { return d.nodeName("") }
 
-// args are the disk's; files are those that QEMU inherits.
-func (d Disk) args(files descriptors) []Arg {
-	var args []Arg
-	of := Part{Field: "disks", Name: d.Name}
-	image, overlay := of, of
-	image.Below, overlay.Below = "image", "overlay"
-	file, inVolume := files[Inherited{Kind: InheritedDisk, Name: d.Name}]
-	if inVolume {
-		_, arg := inheritedSet(file)
-		arg.Of, arg.From = image, "volume"
-		args = append(args, arg)
+// inherits returns the disk's image, if that lies in a volume.
+func (d Disk) inherits() []Inherited {
+	if d.Image.Volume == "" {
+		return nil
 	}
-	for _, node := range d.Blockdevs(file) {
-		arg := Arg{Flag: "-blockdev", Value: node, Of: image}
-		switch node.(type) {
-		case overlayFile, overlayNode:
-			arg.Of = overlay
-		}
-		args = append(args, arg)
-	}
-	args = append(args, d.bridge(of)...)
-	return append(args, Arg{Flag: "-device", Value: d.Device(), Of: of})
+	return []Inherited{{Kind: InheritedDisk, Name: d.Name}}
 }
 
-// Blockdevs are the -blockdev nodes of the disk, each before the one that
+func (d Disk) args(files descriptors) []Arg {
+	var args []Arg
+	file, inVolume := files[Inherited{Kind: InheritedDisk, Name: d.Name}]
+	if inVolume {
+		_, set := inheritedSet(file)
+		args = append(args, set)
+	}
+	for _, node := range d.Blockdevs(file) {
+		args = append(args, Arg{Flag: "-blockdev", Value: node})
+	}
+	args = append(args, d.bridge()...)
+	return append(args, Arg{Flag: "-device", Value: d.Device()})
+}
+
+// Blockdevs returns the -blockdev nodes of the disk, each before the one that
 // refers to it. The last is the one the device opens. An image in a volume is
 // named by the set of its file descriptor.
 func (d Disk) Blockdevs(fdset int) []any {
@@ -214,21 +191,21 @@ func (d Disk) Blockdevs(fdset int) []any {
 		return d.Image.nodes(d, "", d.ReadOnly)
 	}
 	cache := blockCache{Direct: d.Overlay.Direct}
-	file := overlayFile{Driver: "file", NodeName: d.nodeName("file"), Filename: d.Overlay.Path, Discard: d.discards(), Cache: cache, AIO: d.AIO}
-	top := overlayNode{Driver: QCOW2, NodeName: d.nodeName(""), Discard: d.discards(), Cache: cache,
+	file := fileNode{Driver: "file", NodeName: d.nodeName("file"), Filename: d.Overlay.Path, Discard: d.discards(), Cache: cache, AIO: d.AIO}
+	top := formatNode{Driver: QCOW2, NodeName: d.nodeName(""), Discard: d.discards(), Cache: cache,
 		File: file.NodeName, Backing: d.nodeName("base")}
 	return append(d.Image.nodes(d, "base", true), file, top)
 }
 
-// nodes are the image's two nodes; role is what the upper one is to the disk.
+// nodes returns the image's two nodes; role is what the upper one is to the disk.
 func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 	cache := blockCache{Direct: i.Direct}
 	fileRole := "file"
 	if role != "" {
 		fileRole = role + "file"
 	}
-	file := imageFile{Driver: "file", NodeName: d.nodeName(fileRole), Filename: i.Path, ReadOnly: readOnly, Cache: cache, AIO: d.AIO}
-	format := imageNode{Driver: i.Format, NodeName: d.nodeName(role), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
+	file := fileNode{Driver: "file", NodeName: d.nodeName(fileRole), Filename: i.Path, ReadOnly: readOnly, Cache: cache, AIO: d.AIO}
+	format := formatNode{Driver: i.Format, NodeName: d.nodeName(role), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
 	if i.Volume != "" {
 		file.Locking = "on"
 	}
@@ -244,8 +221,9 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 	return []any{file, format}
 }
 
-// discards is what QEMU's block nodes do with what the guest discards. A disk of which nothing can be discarded ignores it: a guest can ask
-// for zeroes that may be unmapped (virtio's WRITE_ZEROES) although the device offers no discard.
+// discards returns what QEMU's block nodes do with what the guest discards. A disk of which nothing can be discarded
+// ignores it: a guest can ask for zeroes that may be unmapped (virtio's WRITE_ZEROES) although the device offers no
+// discard.
 func (d Disk) discards() string {
 	if d.NoDiscard {
 		return "ignore"
@@ -253,7 +231,7 @@ func (d Disk) discards() string {
 	return "unmap"
 }
 
-// scsiID is the text of a SCSI drive's device identification page, of which Linux makes the
+// scsiID returns the text of a SCSI drive's device identification page, of which Linux makes the
 // names in /dev/disk/by-id. QEMU itself would refuse to take it from a serial number of more
 // than 20 bytes, and a drive without a serial number would have none. The text is that of
 // KubeVirt's guests: libvirt makes it of KubeVirt's id for the disk.
@@ -265,34 +243,34 @@ func (d Disk) scsiID() string {
 }
 
 type diskProps struct {
-	Driver    DiskDriver    `json:"driver" from:"driver"`
-	ID        string        `json:"id" from:"name"`
-	Bus       string        `json:"bus" from:"pci,bus,name,driver"`
-	Addr      string        `json:"addr,omitempty" from:"pci"`
-	Port      string        `json:"port,omitempty" from:"usbPort,bus,driver"`
-	Removable *bool         `json:"removable,omitempty" from:"bus,driver" rule:"a disk on USB stays in its drive"`
-	Unit      *int          `json:"unit,omitempty" from:"pci,lun,bus" rule:"each SATA bus has one drive"`
-	SCSIID    *int          `json:"scsi-id,omitempty" from:"lun,bus,driver" rule:"the drives differ by their logical unit number, or a drive is alone"`
-	LUN       *int          `json:"lun,omitempty" from:"lun,bus,driver"`
-	DeviceID  string        `json:"device_id,omitempty" from:"serial,name,lun,driver" rule:"the serial number, or without one the id that KubeVirt's guests see"`
-	Queues    int           `json:"num-queues,omitempty" from:"queues"`
-	QueueSize int           `json:"queue-size,omitempty" from:"queueSize"`
-	Drive     string        `json:"drive" from:"name"`
-	Serial    string        `json:"serial,omitempty" from:"serial"`
-	BootIndex uint32        `json:"bootindex,omitempty" from:"bootIndex"`
-	Logical   uint32        `json:"logical_block_size,omitempty" from:"blocks.logical"`
-	Physical  uint32        `json:"physical_block_size,omitempty" from:"blocks.physical"`
-	Discard   *uint32       `json:"discard_granularity,omitempty" from:"blocks.discardGranularity"`
-	NoDiscard *bool         `json:"discard,omitempty" from:"noDiscard"`
-	ShareRW   bool          `json:"share-rw,omitempty" from:"shared"`
-	IOThread  string        `json:"iothread,omitempty" from:"ioThread"`
-	IOThreads []queueThread `json:"iothread-vq-mapping,omitempty" from:"ioThreadPool"`
-	WriteBack string        `json:"write-cache,omitempty" from:"writeThrough,driver"`
-	WError    string        `json:"werror,omitempty" from:"onError"`
-	RError    string        `json:"rerror,omitempty" from:"onError"`
+	Driver    DiskDriver    `json:"driver"`
+	ID        string        `json:"id"`
+	Bus       string        `json:"bus"`
+	Addr      string        `json:"addr,omitempty"`
+	Port      string        `json:"port,omitempty"`
+	Removable *bool         `json:"removable,omitempty"`
+	Unit      *int          `json:"unit,omitempty"`
+	SCSIID    *int          `json:"scsi-id,omitempty"`
+	LUN       *int          `json:"lun,omitempty"`
+	DeviceID  string        `json:"device_id,omitempty"`
+	Queues    int           `json:"num-queues,omitempty"`
+	QueueSize int           `json:"queue-size,omitempty"`
+	Drive     string        `json:"drive"`
+	Serial    string        `json:"serial,omitempty"`
+	BootIndex uint32        `json:"bootindex,omitempty"`
+	Logical   uint32        `json:"logical_block_size,omitempty"`
+	Physical  uint32        `json:"physical_block_size,omitempty"`
+	Discard   *uint32       `json:"discard_granularity,omitempty"`
+	NoDiscard *bool         `json:"discard,omitempty"`
+	ShareRW   bool          `json:"share-rw,omitempty"`
+	IOThread  string        `json:"iothread,omitempty"`
+	IOThreads []queueThread `json:"iothread-vq-mapping,omitempty"`
+	WriteBack string        `json:"write-cache,omitempty"`
+	WError    string        `json:"werror,omitempty"`
+	RError    string        `json:"rerror,omitempty"`
 }
 
-// Device is the -device of the disk.
+// Device returns the -device of the disk.
 func (d Disk) Device() any {
 	p := diskProps{Driver: d.Driver, ID: d.ID(), Bus: d.Bus, Queues: d.Queues, QueueSize: d.QueueSize, Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex,
 		IOThread: d.IOThread, IOThreads: queueThreads(d.IOThreadPool), ShareRW: d.Shared}

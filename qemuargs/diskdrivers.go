@@ -18,23 +18,23 @@ const USBBus = "usb.0"
 // usbBotProps are of a bridge from USB to SCSI. QEMU's usb-storage makes a hard disk of everything that comes by
 // -blockdev. So a CD-ROM drive on USB is a SCSI one behind a bridge.
 type usbBotProps struct {
-	Driver string `json:"driver" rule:"a CD-ROM drive on USB is a SCSI drive behind this bridge"`
-	ID     string `json:"id" from:"name"`
-	Bus    string `json:"bus" from:"bus"`
-	Port   string `json:"port" from:"usbPort"`
+	Driver string `json:"driver"`
+	ID     string `json:"id"`
+	Bus    string `json:"bus"`
+	Port   string `json:"port"`
 }
 
-// bridged says whether the disk is a SCSI drive behind a bridge on USB.
+// bridged reports whether the disk is a SCSI drive behind a bridge on USB.
 func (d Disk) bridged() bool { return d.Bus == USBBus && d.Driver != USBDisk }
 
 func (d Disk) bridgeID() string { return "usb-" + d.Name }
 
-// bridge is the -device that a CD-ROM drive on USB sits on; there is none for other disks.
-func (d Disk) bridge(of Part) []Arg {
+// bridge returns the -device that a CD-ROM drive on USB sits on; there is none for other disks.
+func (d Disk) bridge() []Arg {
 	if !d.bridged() {
 		return nil
 	}
-	return []Arg{{Flag: "-device", Value: usbBotProps{Driver: "usb-bot", ID: d.bridgeID(), Bus: d.Bus, Port: strconv.Itoa(d.USBPort)}, Of: of, From: "bus,driver"}}
+	return []Arg{{Flag: "-device", Value: usbBotProps{Driver: "usb-bot", ID: d.bridgeID(), Bus: d.Bus, Port: strconv.Itoa(d.USBPort)}}}
 }
 
 // onUSB makes the properties those of a disk on USB.

@@ -28,7 +28,7 @@ const (
 	StopIfFull OnError = "enospc"
 )
 
-// policies are QEMU's words for an error of a write, and of a read. A read cannot fail for want of room: QEMU knows
+// policies returns QEMU's words for an error of a write, and of a read. A read cannot fail for want of room: QEMU knows
 // no "enospc" for it, and reports the error by default.
 func (e OnError) policies() (write, read string) {
 	switch e {
@@ -44,11 +44,12 @@ func (e OnError) policies() (write, read string) {
 type BlockSizes struct {
 	Logical  uint32 `json:"logical"`
 	Physical uint32 `json:"physical"`
-	// DiscardGranularity is QEMU's own where it is not set; 0 means that the guest can discard nothing, but on bus virtio (Disk.NoDiscard).
+	// DiscardGranularity is QEMU's own where it is not set; 0 means that the guest can discard nothing, but on bus virtio
+	// (Disk.NoDiscard).
 	DiscardGranularity *uint32 `json:"discardGranularity,omitempty"`
 }
 
-// onOff is a switch as QEMU's OnOffAuto has it.
+// onOff returns a switch as QEMU's OnOffAuto has it.
 func onOff(on bool) string {
 	if on {
 		return "on"

@@ -47,12 +47,12 @@ type VolumeFacts struct {
 	Error string `json:"error,omitempty"`
 }
 
-// FullyTaken says whether the disk has all of its room: a device, or a file without holes.
+// FullyTaken reports whether the disk has all of its room: a device, or a file without holes.
 func (f *VolumeFacts) FullyTaken() bool {
 	return f.Block || !f.Missing && f.Size > 0 && f.Taken >= f.Size
 }
 
-// Replaceable says whether a migration of a machine may make a disk in the volume: there is none, or what is
+// Replaceable reports whether a migration of a machine may make a disk in the volume: there is none, or what is
 // there is blank, or an earlier migration of the machine left it.
 func (f *VolumeFacts) Replaceable(uuid string) bool {
 	return !f.Block && (f.Missing || f.Blank || uuid != "" && f.Incoming == uuid)

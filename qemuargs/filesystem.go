@@ -1,7 +1,7 @@
 package qemuargs
 
-// FileSystem is a virtio file system: files of the host that the guest mounts by a name. The program virtiofsd serves it beside QEMU,
-// and reads and writes the guest's memory itself. QEMU inherits a socket to virtiofsd.
+// FileSystem is a virtio file system: files of the host that the guest mounts by a name. The program virtiofsd serves
+// it beside QEMU, and reads and writes the guest's memory itself. QEMU inherits a socket to virtiofsd.
 type FileSystem struct {
 	// Name of the file system, by which the guest mounts it. Virtio has room for 36 characters.
 	Name string `json:"name"`
@@ -12,29 +12,28 @@ type FileSystem struct {
 	PCI    PCIAddress `json:"pci"`
 }
 
-// FileSystemID is the QEMU device id of a file system.
+// FileSystemID returns the QEMU device id of a file system.
 func FileSystemID(name string) string { return "fs-" + name }
 
 type fileSystemProps struct {
-	Driver  string `json:"driver" rule:"a virtio file system"`
-	ID      string `json:"id" from:"name"`
-	Chardev string `json:"chardev" from:"name" rule:"virtiofsd is at the other end"`
-	Tag     string `json:"tag" from:"name"`
-	Queue   int    `json:"queue-size" from:"queueSize"`
+	Driver  string `json:"driver"`
+	ID      string `json:"id"`
+	Chardev string `json:"chardev"`
+	Tag     string `json:"tag"`
+	Queue   int    `json:"queue-size"`
 	pciPlace
 }
 
-// args are the file system's; file is the descriptor of the connection to virtiofsd.
-func (f FileSystem) args(file int) []Arg {
-	of, chardev := Part{Field: "fileSystems", Name: f.Name}, "chr-"+FileSystemID(f.Name)
-	connection := socket(chardev, file)
-	for i := range connection {
-		if connection[i].Key == "id" {
-			connection[i].From = "name"
-		}
-	}
+// inherits returns the connection to virtiofsd, and the one that tells virtiofsd's container of QEMU's end.
+func (f FileSystem) inherits() []Inherited {
+	return []Inherited{{Kind: InheritedFileSystem, Name: f.Name}, {Kind: InheritedLifeline, Name: f.Name}}
+}
+
+func (f FileSystem) args(files descriptors) []Arg {
+	chardev := "chr-" + FileSystemID(f.Name)
+	connection := socket(chardev, files[Inherited{Kind: InheritedFileSystem, Name: f.Name}])
 	return []Arg{
-		{Flag: "-chardev", Value: connection, Of: of},
-		{Flag: "-device", Value: fileSystemProps{Driver: "vhost-user-fs-pci", ID: FileSystemID(f.Name), Chardev: chardev, Tag: f.Name, Queue: f.QueueSize, pciPlace: f.PCI.place()}, Of: of},
+		{Flag: "-chardev", Value: connection},
+		{Flag: "-device", Value: fileSystemProps{Driver: "vhost-user-fs-pci", ID: FileSystemID(f.Name), Chardev: chardev, Tag: f.Name, Queue: f.QueueSize, pciPlace: f.PCI.place()}},
 	}
 }

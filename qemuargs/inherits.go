@@ -17,7 +17,8 @@ const (
 	InheritedVariables InheritedKind = "variables" // the UEFI variables, where they are in a volume
 	// InheritedFileSystem is a connection to the program that serves a file system.
 	InheritedFileSystem InheritedKind = "filesystem"
-	// InheritedLifeline is a connection that tells what is around the program of a file system when QEMU has ended. QEMU does nothing with it.
+	// InheritedLifeline is a connection that tells what is around the program of a file system when QEMU has ended. QEMU
+	// does nothing with it.
 	InheritedLifeline InheritedKind = "lifeline"
 	// InheritedPasst is a connection to the program passt behind a NIC.
 	InheritedPasst InheritedKind = "passt"
@@ -34,9 +35,9 @@ type Inherited struct {
 	Index int
 }
 
-// String is the file's name where others speak of it: qmp, serial, agent, tpm,
-// tap/<nic>/<queue>, vhost/<nic>/<queue>, passt/<nic>, passt-lifeline/<nic>, disk/<name>, filesystem/<name>, lifeline/<name>, variables. Names of NICs, disks and
-// file systems hold no slash.
+// String returns the file's name where others speak of it: qmp, serial, agent, tpm, tap/<nic>/<queue>,
+// vhost/<nic>/<queue>, passt/<nic>, passt-lifeline/<nic>, disk/<name>, filesystem/<name>, lifeline/<name>, variables.
+// Names of NICs, disks and file systems hold no slash.
 func (i Inherited) String() string {
 	switch i.Kind {
 	case InheritedTap, InheritedVhost:
@@ -51,57 +52,21 @@ func (i Inherited) String() string {
 // os/exec's ExtraFiles begin after the standard ones.
 const FirstInherited = 3
 
-// Inherits is the one list of the files that QEMU inherits. Descriptor numbers follow its
+// Inherits returns the one list of the files that QEMU inherits. Descriptor numbers follow its
 // order, from FirstInherited on. No other code needs to know the order.
 func (m *Machine) Inherits() []Inherited {
-	files := []Inherited{{Kind: InheritedQMP}}
-	if m.Serial != nil {
-		files = append(files, Inherited{Kind: InheritedSerial})
-	}
-	if m.Agent != nil {
-		files = append(files, Inherited{Kind: InheritedAgent})
-	}
-	if m.TPM != nil {
-		files = append(files, Inherited{Kind: InheritedTPM})
-	}
-	for _, nic := range m.NICs {
-		for queue := range nic.tapQueues() {
-			files = append(files, Inherited{InheritedTap, nic.Name, queue})
-		}
-		for queue := range nic.vhostQueues() {
-			files = append(files, Inherited{InheritedVhost, nic.Name, queue})
-		}
-		if nic.Passt != "" {
-			files = append(files, Inherited{Kind: InheritedPasst, Name: nic.Name})
-		}
-	}
-	for _, d := range m.Disks {
-		if d.Image.Volume != "" {
-			files = append(files, Inherited{Kind: InheritedDisk, Name: d.Name})
-		}
-	}
-	if m.Firmware != nil && m.Firmware.Variables.InState {
-		files = append(files, Inherited{Kind: InheritedVariables})
-	}
-	for _, f := range m.FileSystems {
-		files = append(files, Inherited{Kind: InheritedFileSystem, Name: f.Name})
-	}
-	for _, f := range m.FileSystems {
-		files = append(files, Inherited{Kind: InheritedLifeline, Name: f.Name})
-	}
-	for _, nic := range m.NICs {
-		if nic.Passt != "" {
-			files = append(files, Inherited{Kind: InheritedPasstLifeline, Name: nic.Name})
-		}
+	var files []Inherited
+	for _, p := range m.parts() {
+		files = append(files, p.inherits()...)
 	}
 	return files
 }
 
-// inheritedSet is the path by which QEMU opens an inherited file, and the argument that makes the path.
+// inheritedSet returns the path by which QEMU opens an inherited file, and the argument that makes the path.
 func inheritedSet(file int) (path string, arg Arg) {
 	number := strconv.Itoa(file)
-	return "/dev/fdset/" + number, Arg{Flag: "-add-fd", Value: Options{{Key: "fd", Value: number, Rule: inheritedRule},
-		{Key: "set", Value: number, Rule: "the set has the descriptor's number"}}}
+	return "/dev/fdset/" + number, Arg{Flag: "-add-fd", Value: Options{{Key: "fd", Value: number},
+		{Key: "set", Value: number}}}
 }
 
 // descriptors are the numbers, in the QEMU process, of the files that it inherits.
@@ -113,18 +78,4 @@ func (m *Machine) descriptors() descriptors {
 		numbers[file] = FirstInherited + i
 	}
 	return numbers
-}
-
-// tap are the numbers of the files behind a NIC.
-func (d descriptors) tap(nic NIC) (files TapFiles) {
-	if nic.Passt != "" {
-		return TapFiles{Queues: []int{d[Inherited{Kind: InheritedPasst, Name: nic.Name}]}}
-	}
-	for queue := range nic.tapQueues() {
-		files.Queues = append(files.Queues, d[Inherited{InheritedTap, nic.Name, queue}])
-	}
-	for queue := range nic.vhostQueues() {
-		files.Vhost = append(files.Vhost, d[Inherited{InheritedVhost, nic.Name, queue}])
-	}
-	return files
 }

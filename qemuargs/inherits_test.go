@@ -18,7 +18,7 @@ func TestEachInheritedFileIsOnTheCommandLine(t *testing.T) {
 	for _, i := range m.Inherits() {
 		names = append(names, i.String())
 	}
-	want := []string{"qmp", "serial", "agent", "tap/one/0", "tap/two/0", "tap/two/1", "disk/claim", "disk/device"}
+	want := []string{"qmp", "serial", "tap/one/0", "tap/two/0", "tap/two/1", "disk/claim", "disk/device", "agent"}
 	if !slices.Equal(names, want) {
 		t.Fatalf("inherits %q, want %q", names, want)
 	}

@@ -6,12 +6,12 @@ type IOThread struct {
 }
 
 type ioThreadProps struct {
-	QOMType string `json:"qom-type" rule:"a thread of QEMU's that serves disks"`
-	ID      string `json:"id" from:"id"`
+	QOMType string `json:"qom-type"`
+	ID      string `json:"id"`
 }
 
-func (t IOThread) arg() Arg {
-	return Arg{Flag: "-object", Value: ioThreadProps{QOMType: "iothread", ID: t.ID}, Of: Part{Field: "ioThreads", Name: t.ID}}
+func (t IOThread) args() []Arg {
+	return []Arg{{Flag: "-object", Value: ioThreadProps{QOMType: "iothread", ID: t.ID}}}
 }
 
 // queueThread is an entry of a disk's iothread-vq-mapping: QEMU shares the disk's queues out among the entries.

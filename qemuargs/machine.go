@@ -32,7 +32,7 @@ const (
 	ARM64 Arch = "arm64"
 )
 
-// Program is the QEMU of an architecture.
+// Program returns the QEMU of an architecture.
 func (a Arch) Program() string {
 	if a == ARM64 {
 		return "qemu-system-aarch64"
@@ -134,109 +134,5 @@ type CPU struct {
 	Plugged []PluggedCPU `json:"plugged,omitempty"`
 }
 
-// Count is the number of virtual CPUs.
+// Count returns the number of virtual CPUs.
 func (c CPU) Count() int { return int(c.Sockets) * int(c.Cores) * int(c.Threads) }
-
-// Kernel is a kernel that is booted without a boot loader.
-type Kernel struct {
-	// Path and Initrd are in the launcher's file system.
-	Path   string `json:"path"`
-	Initrd string `json:"initrd,omitempty"`
-	Args   string `json:"args,omitempty"`
-}
-
-// Clock is where the machine differs from QEMU's defaults for its timers.
-type Clock struct {
-	NoHPET bool `json:"noHPET,omitempty"`
-	NoPIT  bool `json:"noPIT,omitempty"`
-	// PITPolicy is what KVM's PIT does with ticks that the guest missed: delay or discard.
-	PITPolicy string `json:"pitPolicy,omitempty"`
-	// RTCCatchUp delivers the RTC's missed ticks as soon as possible (-rtc driftfix=slew).
-	RTCCatchUp bool `json:"rtcCatchUp,omitempty"`
-	// RTCSource is the RTC's own clock: host, or vm, which stands while the guest does.
-	RTCSource string `json:"rtcSource,omitempty"`
-	// Offset is what the RTC is ahead of UTC. Unit: seconds.
-	Offset int64 `json:"offset,omitempty"`
-	// Start is when QEMU starts, in seconds since 1970. It is 0 without an Offset.
-	Start int64 `json:"start,omitempty"`
-}
-
-// SMBIOS holds the strings of SMBIOS structure type 1 (System).
-type SMBIOS struct {
-	Manufacturer string `json:"manufacturer,omitempty"`
-	Product      string `json:"product,omitempty"`
-	Version      string `json:"version,omitempty"`
-	SKU          string `json:"sku,omitempty"`
-	Family       string `json:"family,omitempty"`
-	Serial       string `json:"serial,omitempty"`
-}
-
-// RNG is a virtio random number generator fed from /dev/urandom.
-type RNG struct {
-	PCI PCIAddress `json:"pci"`
-	// Transitional: guests without virtio 1 know the device too.
-	Transitional bool `json:"transitional,omitempty"`
-}
-
-// Serial is the first serial port; the launcher is at its other end.
-type Serial struct{}
-
-// Balloon is a virtio memory balloon, by which the guest reports free pages.
-type Balloon struct {
-	PCI PCIAddress `json:"pci"`
-	// NoReporting: the guest reports no free pages.
-	NoReporting bool `json:"noReporting,omitempty"`
-	// Transitional: guests without virtio 1 know the device too.
-	Transitional bool `json:"transitional,omitempty"`
-}
-
-// BalloonID is the QEMU device id of the balloon.
-const BalloonID = "balloon0"
-
-// Watchdog is an Intel 6300ESB watchdog.
-type Watchdog struct {
-	// Action is reset, poweroff or shutdown.
-	Action string     `json:"action"`
-	PCI    PCIAddress `json:"pci"`
-}
-
-// USB is a USB 3 controller, whose bus is usb.0.
-type USB struct {
-	// Ports is the number of ports, of USB 2 and of USB 3.
-	Ports int        `json:"ports"`
-	PCI   PCIAddress `json:"pci"`
-}
-
-// Input is a tablet: a pointing device with absolute coordinates. Or it is a keyboard.
-type Input struct {
-	Name string `json:"name"`
-	// Keyboard, on the USB controller: machines of arm64 have no other.
-	Keyboard bool `json:"keyboard,omitempty"`
-	// Port of the USB controller, from 1; 0 for a virtio tablet, which has PCI.
-	Port int         `json:"port,omitempty"`
-	PCI  *PCIAddress `json:"pci,omitempty"`
-}
-
-// ID is the QEMU device id of the input.
-func (i Input) ID() string { return "input-" + i.Name }
-
-// Display is the QEMU device of a graphics card.
-type Display string
-
-// Displays.
-const (
-	VGA       Display = ""
-	VirtioVGA Display = "virtio-vga"
-	VirtioGPU Display = "virtio-gpu-pci" // without a VGA's registers
-	Bochs     Display = "bochs-display"
-	RAMFB     Display = "ramfb"
-)
-
-// Graphics is a graphics card shown over VNC on a unix socket.
-type Graphics struct {
-	// Display is empty for VGA.
-	Display Display `json:"display,omitempty"`
-	// PCI is unset for ramfb, which is no PCI device.
-	PCI    *PCIAddress `json:"pci,omitempty"`
-	Socket string      `json:"socket"`
-}

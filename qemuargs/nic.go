@@ -50,41 +50,74 @@ type NIC struct {
 	Passt string `json:"passt,omitempty"`
 }
 
-// ID is the QEMU device id of the card.
+// ID returns the QEMU device id of the card.
 func (n NIC) ID() string { return "nic-" + n.Name }
 
 func (n NIC) netdevID() string { return "net-" + n.Name }
 
 type tapProps struct {
-	Type string `json:"type" from:"user,passt" rule:"a tap that virt-handler has made"`
-	ID   string `json:"id" from:"name"`
-	FD   string `json:"fd,omitempty" from:"queues,user,passt" rule:"the number of an inherited file, by the files' order"`
-	FDs  string `json:"fds,omitempty" from:"queues,user,passt" rule:"the numbers of inherited files, by the files' order"`
+	Type string `json:"type"`
+	ID   string `json:"id"`
+	FD   string `json:"fd,omitempty"`
+	FDs  string `json:"fds,omitempty"`
 	// QEMU takes vhostfd with fd, and vhostfds, as many, with fds.
-	Vhost    bool   `json:"vhost,omitempty" from:"vhost,user,passt"`
-	VhostFD  string `json:"vhostfd,omitempty" from:"vhost,queues,user,passt" rule:"the number of an inherited file, by the files' order"`
-	VhostFDs string `json:"vhostfds,omitempty" from:"vhost,queues,user,passt" rule:"the numbers of inherited files, by the files' order"`
+	Vhost    bool   `json:"vhost,omitempty"`
+	VhostFD  string `json:"vhostfd,omitempty"`
+	VhostFDs string `json:"vhostfds,omitempty"`
 }
 
 // streamProps are of a socket over which QEMU sends and gets frames, each after its length.
 type streamProps struct {
-	Type   string      `json:"type" from:"passt,user" rule:"passt is at the other end"`
-	ID     string      `json:"id" from:"name"`
-	Server bool        `json:"server" from:"passt,user" rule:"the launcher has connected the socket"`
-	Addr   inheritedFD `json:"addr" from:"passt,user" rule:"the number of an inherited file, by the files' order"`
+	Type   string      `json:"type"`
+	ID     string      `json:"id"`
+	Server bool        `json:"server"`
+	Addr   inheritedFD `json:"addr"`
 }
 
 // inheritedFD is a socket among QEMU's SocketAddress.
 type inheritedFD struct {
-	Type string `json:"type" rule:"the socket is inherited"`
-	FD   string `json:"str" rule:"the number of an inherited file, by the files' order"`
+	Type string `json:"type"`
+	FD   string `json:"str"`
+}
+
+// inherits returns the queues of the card's tap with their files of vhost-net, or the connection to passt with the one
+// that tells passt's container of QEMU's end.
+func (n NIC) inherits() []Inherited {
+	if n.Passt != "" {
+		return []Inherited{{Kind: InheritedPasst, Name: n.Name}, {Kind: InheritedPasstLifeline, Name: n.Name}}
+	}
+	var files []Inherited
+	for queue := range n.tapQueues() {
+		files = append(files, Inherited{InheritedTap, n.Name, queue})
+	}
+	for queue := range n.vhostQueues() {
+		files = append(files, Inherited{InheritedVhost, n.Name, queue})
+	}
+	return files
+}
+
+func (n NIC) args(files descriptors) []Arg {
+	device := Arg{Flag: "-device", Value: n.Device()}
+	if n.HostDevice != "" {
+		return []Arg{device}
+	}
+	behind := TapFiles{}
+	for _, file := range n.inherits() {
+		switch file.Kind {
+		case InheritedTap, InheritedPasst:
+			behind.Queues = append(behind.Queues, files[file])
+		case InheritedVhost:
+			behind.Vhost = append(behind.Vhost, files[file])
+		}
+	}
+	return []Arg{{Flag: "-netdev", Value: n.Netdev(behind)}, device}
 }
 
 // TapFiles are the child's file descriptors behind a card, one for each queue of the tap, or the connection to passt.
 // Vhost is empty without vhost-net.
 type TapFiles struct{ Queues, Vhost []int }
 
-// Netdev is the -netdev of the card. A UserNetwork needs no files.
+// Netdev returns the -netdev of the card. A UserNetwork needs no files.
 func (n NIC) Netdev(files TapFiles) any {
 	if n.User != nil {
 		return n.User.netdev(n.netdevID())
@@ -98,7 +131,7 @@ func (n NIC) Netdev(files TapFiles) any {
 	return p
 }
 
-// oneOrMany is a list of descriptors as QEMU takes it: a single one has an option of its own.
+// oneOrMany returns a list of descriptors as QEMU takes it: a single one has an option of its own.
 func oneOrMany(descriptors []int) (one, many string) {
 	numbers := make([]string, len(descriptors))
 	for i, fd := range descriptors {
@@ -111,41 +144,41 @@ func oneOrMany(descriptors []int) (one, many string) {
 }
 
 type nicProps struct {
-	Driver string `json:"driver" from:"driver"`
-	ID     string `json:"id" from:"name"`
+	Driver string `json:"driver"`
+	ID     string `json:"id"`
 	pciPlace
-	Netdev string `json:"netdev" from:"name"`
-	MAC    string `json:"mac" from:"mac"`
-	MTU    int    `json:"host_mtu,omitempty" from:"mtu,driver"`
-	MQ     bool   `json:"mq,omitempty" from:"queues,driver"`
+	Netdev string `json:"netdev"`
+	MAC    string `json:"mac"`
+	MTU    int    `json:"host_mtu,omitempty"`
+	MQ     bool   `json:"mq,omitempty"`
 	// Vectors is two per queue, one for control, one for configuration changes.
-	Vectors         int     `json:"vectors,omitempty" from:"queues,driver" rule:"two for each queue, and two more"`
-	RXQueueSize     int     `json:"rx_queue_size,omitempty" from:"queueSize,driver"`
-	TXQueueSize     int     `json:"tx_queue_size,omitempty" from:"queueSize,driver"`
-	HostUSO         *bool   `json:"host_uso,omitempty" from:"noUSO,driver"`
-	GuestUSO4       *bool   `json:"guest_uso4,omitempty" from:"noUSO,driver"`
-	GuestUSO6       *bool   `json:"guest_uso6,omitempty" from:"noUSO,driver"`
-	HostTunnel      *bool   `json:"host_tunnel,omitempty" from:"noTunnels,driver"`
-	HostTunnelCsum  *bool   `json:"host_tunnel_csum,omitempty" from:"noTunnels,driver"`
-	GuestTunnel     *bool   `json:"guest_tunnel,omitempty" from:"noTunnels,driver"`
-	GuestTunnelCsum *bool   `json:"guest_tunnel_csum,omitempty" from:"noTunnels,driver"`
-	BootIndex       uint32  `json:"bootindex,omitempty" from:"bootIndex"`
-	ACPIIndex       int     `json:"acpi-index,omitempty" from:"acpiIndex"`
-	ROMFile         *string `json:"romfile,omitempty" from:"bootIndex,noROM" rule:"without a boot index no firmware of the card's own"`
+	Vectors         int     `json:"vectors,omitempty"`
+	RXQueueSize     int     `json:"rx_queue_size,omitempty"`
+	TXQueueSize     int     `json:"tx_queue_size,omitempty"`
+	HostUSO         *bool   `json:"host_uso,omitempty"`
+	GuestUSO4       *bool   `json:"guest_uso4,omitempty"`
+	GuestUSO6       *bool   `json:"guest_uso6,omitempty"`
+	HostTunnel      *bool   `json:"host_tunnel,omitempty"`
+	HostTunnelCsum  *bool   `json:"host_tunnel_csum,omitempty"`
+	GuestTunnel     *bool   `json:"guest_tunnel,omitempty"`
+	GuestTunnelCsum *bool   `json:"guest_tunnel_csum,omitempty"`
+	BootIndex       uint32  `json:"bootindex,omitempty"`
+	ACPIIndex       int     `json:"acpi-index,omitempty"`
+	ROMFile         *string `json:"romfile,omitempty"`
 }
 
 // vfioProps are of a card of the node. QEMU opens the card's VFIO group by the address.
 type vfioProps struct {
-	Driver string `json:"driver" from:"driver"`
-	ID     string `json:"id" from:"name"`
+	Driver string `json:"driver"`
+	ID     string `json:"id"`
 	pciPlace
-	Host      string  `json:"host" from:"hostDevice"`
-	BootIndex uint32  `json:"bootindex,omitempty" from:"bootIndex"`
-	ACPIIndex int     `json:"acpi-index,omitempty" from:"acpiIndex"`
-	ROMFile   *string `json:"romfile,omitempty" from:"bootIndex,noROM" rule:"without a boot index no firmware of the card's own"`
+	Host      string  `json:"host"`
+	BootIndex uint32  `json:"bootindex,omitempty"`
+	ACPIIndex int     `json:"acpi-index,omitempty"`
+	ROMFile   *string `json:"romfile,omitempty"`
 }
 
-// Device is the -device of the card.
+// Device returns the -device of the card.
 func (n NIC) Device() any {
 	if n.HostDevice != "" {
 		p := vfioProps{Driver: n.Driver, ID: n.ID(), pciPlace: n.PCI.place(), Host: n.HostDevice, BootIndex: n.BootIndex, ACPIIndex: n.ACPIIndex}
@@ -176,10 +209,10 @@ func (n NIC) Device() any {
 	return p
 }
 
-// IsVirtio says whether the card is a virtio one.
+// IsVirtio reports whether the card is a virtio one.
 func (n NIC) IsVirtio() bool { return strings.HasPrefix(n.Driver, "virtio-net-pci") }
 
-// tapQueues is how many queues of a tap QEMU inherits for the card.
+// tapQueues returns how many queues of a tap QEMU inherits for the card.
 func (n NIC) tapQueues() int {
 	if n.User != nil || n.HostDevice != "" || n.Passt != "" {
 		return 0
@@ -187,7 +220,7 @@ func (n NIC) tapQueues() int {
 	return n.Queues
 }
 
-// vhostQueues is how many files of vhost-net QEMU inherits for the card.
+// vhostQueues returns how many files of vhost-net QEMU inherits for the card.
 func (n NIC) vhostQueues() int {
 	if !n.Vhost {
 		return 0

@@ -10,7 +10,7 @@ type PCIAddress struct {
 	Function uint8  `json:"function,omitempty"`
 }
 
-// addr is the address in the form of QEMU's "addr" property.
+// addr returns the address in the form of QEMU's "addr" property.
 func (a PCIAddress) addr() string {
 	if a.Function == 0 {
 		return fmt.Sprintf("0x%x", a.Slot)
@@ -20,8 +20,8 @@ func (a PCIAddress) addr() string {
 
 // pciPlace is where a device sits, as its properties say it.
 type pciPlace struct {
-	Bus  string `json:"bus,omitempty" from:"pci"`
-	Addr string `json:"addr,omitempty" from:"pci"`
+	Bus  string `json:"bus,omitempty"`
+	Addr string `json:"addr,omitempty"`
 }
 
 func (a PCIAddress) place() pciPlace { return pciPlace{Bus: a.Bus, Addr: a.addr()} }
@@ -37,20 +37,20 @@ type RootPort struct {
 }
 
 type rootPortProps struct {
-	Driver string `json:"driver" rule:"a slot of PCI Express"`
-	ID     string `json:"id" from:"id"`
+	Driver string `json:"driver"`
+	ID     string `json:"id"`
 	pciPlace
-	Chassis       uint8 `json:"chassis" from:"chassis"`
-	Port          uint8 `json:"port" from:"pci" rule:"slot and function as one number"`
-	Multifunction bool  `json:"multifunction,omitempty" from:"pci" rule:"function 0 tells of the slot's other functions"`
+	Chassis       uint8 `json:"chassis"`
+	Port          uint8 `json:"port"`
+	Multifunction bool  `json:"multifunction,omitempty"`
 }
 
-func (p RootPort) device() any {
-	return rootPortProps{
+func (p RootPort) args() []Arg {
+	return []Arg{{Flag: "-device", Value: rootPortProps{
 		Driver: "pcie-root-port", ID: p.ID, pciPlace: p.PCI.place(), Chassis: p.Chassis,
 		// Port numbers are unique per device/function; libvirt uses the same encoding.
 		Port: p.PCI.Slot<<3 | p.PCI.Function,
 		// Function 0 must announce that the other functions of its slot exist.
 		Multifunction: p.PCI.Function == 0,
-	}
+	}}}
 }

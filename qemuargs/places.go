@@ -35,59 +35,59 @@ type MemoryDevice struct {
 	PCI            PCIAddress `json:"pci"`
 }
 
-// memory is the value of -m.
+// memory returns the value of -m.
 func (m *Machine) memory() Options {
 	mib := func(bytes int64) string { return strconv.FormatInt(bytes>>20, 10) + "M" }
-	o := Options{{Key: "size", Value: mib(m.MemoryBytes), From: "memoryBytes"}}
+	o := Options{{Key: "size", Value: mib(m.MemoryBytes)}}
 	if m.Memory != nil {
-		o = append(o, Option{Key: "maxmem", Value: mib(m.Memory.MaxBytes), From: "memory.maxBytes"})
+		o = append(o, Option{Key: "maxmem", Value: mib(m.Memory.MaxBytes)})
 	}
 	return o
 }
 
-// smp is the value of -smp.
+// smp returns the value of -smp.
 func (c CPU) smp() Options {
 	number := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-	o := Options{{Value: strconv.Itoa(c.Count()), From: "sockets,cores,threads"}}
-	sockets := Option{Key: "sockets", Value: number(c.Sockets), From: "sockets"}
+	o := Options{{Value: strconv.Itoa(c.Count())}}
+	sockets := Option{Key: "sockets", Value: number(c.Sockets)}
 	if c.MaxSockets > 0 {
-		o = append(o, Option{Key: "maxcpus", Value: number(c.MaxSockets * c.Cores * c.Threads), From: "maxSockets,cores,threads"})
-		sockets.Value, sockets.From = number(c.MaxSockets), "maxSockets"
+		o = append(o, Option{Key: "maxcpus", Value: number(c.MaxSockets * c.Cores * c.Threads)})
+		sockets.Value = number(c.MaxSockets)
 	}
-	return append(o, sockets, Option{Key: "cores", Value: number(c.Cores), From: "cores"}, Option{Key: "threads", Value: number(c.Threads), From: "threads"})
+	return append(o, sockets, Option{Key: "cores", Value: number(c.Cores)}, Option{Key: "threads", Value: number(c.Threads)})
 }
 
 type pluggedCPUProps struct {
-	Driver string `json:"driver" from:"/cpu.model"`
-	ID     string `json:"id" from:"id"`
-	Socket uint32 `json:"socket-id" from:"socket"`
-	Core   uint32 `json:"core-id" from:"core"`
-	Thread uint32 `json:"thread-id" from:"thread"`
+	Driver string `json:"driver"`
+	ID     string `json:"id"`
+	Socket uint32 `json:"socket-id"`
+	Core   uint32 `json:"core-id"`
+	Thread uint32 `json:"thread-id"`
 }
 
 type memoryBackendProps struct {
-	QOMType string `json:"qom-type" rule:"memory of QEMU's own process"`
-	ID      string `json:"id" from:"id"`
-	Size    int64  `json:"size" from:"bytes"`
-	Share   bool   `json:"share,omitempty" rule:"virtiofsd reads and writes the guest's memory"`
-	Reserve bool   `json:"reserve" rule:"the memory is there as the guest uses it"`
+	QOMType string `json:"qom-type"`
+	ID      string `json:"id"`
+	Size    int64  `json:"size"`
+	Share   bool   `json:"share,omitempty"`
+	Reserve bool   `json:"reserve"`
 }
 
 type memoryDeviceProps struct {
-	Driver string `json:"driver" rule:"memory that is plugged"`
-	ID     string `json:"id" from:"id"`
+	Driver string `json:"driver"`
+	ID     string `json:"id"`
 	pciPlace
-	Backend   string `json:"memdev" from:"id"`
-	Block     int64  `json:"block-size" from:"blockBytes"`
-	Requested int64  `json:"requested-size" from:"requestedBytes"`
-	Address   uint64 `json:"memaddr" from:"address"`
+	Backend   string `json:"memdev"`
+	Block     int64  `json:"block-size"`
+	Requested int64  `json:"requested-size"`
+	Address   uint64 `json:"memaddr"`
 }
 
-// places are the CPUs and memory that were plugged.
+// places returns the CPUs and memory that were plugged.
 func (m *Machine) places() []Arg {
 	var args []Arg
 	for _, c := range m.CPU.Plugged {
-		args = append(args, Arg{Flag: "-device", Value: pluggedCPUProps{Driver: m.CPU.Model + cpuTypeSuffix, ID: c.ID, Socket: c.Socket, Core: c.Core, Thread: c.Thread}, Of: Part{Field: "cpu.plugged", Name: c.ID}})
+		args = append(args, Arg{Flag: "-device", Value: pluggedCPUProps{Driver: m.CPU.Model + cpuTypeSuffix, ID: c.ID, Socket: c.Socket, Core: c.Core, Thread: c.Thread}})
 	}
 	if m.Memory == nil {
 		return args
@@ -97,11 +97,11 @@ func (m *Machine) places() []Arg {
 		kind = "memory-backend-memfd"
 	}
 	for _, d := range m.Memory.Devices {
-		backend, of := d.ID+"-ram", Part{Field: "memory.devices", Name: d.ID}
+		backend := d.ID + "-ram"
 		args = append(args,
-			Arg{Flag: "-object", Value: memoryBackendProps{QOMType: kind, ID: backend, Size: d.Bytes, Share: m.sharesMemory()}, Of: of},
+			Arg{Flag: "-object", Value: memoryBackendProps{QOMType: kind, ID: backend, Size: d.Bytes, Share: m.sharesMemory()}},
 			Arg{Flag: "-device", Value: memoryDeviceProps{Driver: "virtio-mem-pci", ID: d.ID, pciPlace: d.PCI.place(),
-				Backend: backend, Block: d.BlockBytes, Requested: d.RequestedBytes, Address: d.Address}, Of: of})
+				Backend: backend, Block: d.BlockBytes, Requested: d.RequestedBytes, Address: d.Address}})
 	}
 	return args
 }

@@ -1,36 +1,26 @@
 package qemuargs
 
-type memoryProps struct {
-	QOMType string `json:"qom-type" from:"hugePageBytes" rule:"memory of QEMU's own process"`
-	ID      string `json:"id" rule:"the name that migration knows"`
-	Size    int64  `json:"size" from:"memoryBytes"`
+// ramProps is memory of QEMU's own process. Shared memory and huge pages need a file in memory that has no name
+// (memory-backend-memfd): no file system of huge pages is mounted.
+type ramProps struct {
+	QOMType string `json:"qom-type"`
+	// ID of the guest's whole RAM is the name that migration knows.
+	ID   string `json:"id"`
+	Size int64  `json:"size"`
+	// Share: programs beside QEMU read and write the guest's memory.
+	Share bool  `json:"share,omitempty"`
+	Huge  bool  `json:"hugetlb,omitempty"`
+	Page  int64 `json:"hugetlbsize,omitempty"`
+	// Prealloc: QEMU takes all pages at its start. Where a huge page is missing it ends with an error, and the guest is
+	// not killed later. Shared memory is its own container's then.
+	Prealloc bool   `json:"prealloc,omitempty"`
+	Threads  string `json:"prealloc-context,omitempty"`
 }
 
-// sharedMemoryProps is memory that the programs beside QEMU can map too: a file in memory that has no name.
-type sharedMemoryProps struct {
-	QOMType  string `json:"qom-type" from:"hugePageBytes" rule:"memory of QEMU's own process, of a kind that other programs can map"`
-	ID       string `json:"id" rule:"the name that migration knows"`
-	Size     int64  `json:"size" from:"memoryBytes"`
-	Share    bool   `json:"share" rule:"virtiofsd reads and writes the guest's memory"`
-	Prealloc bool   `json:"prealloc,omitempty" from:"preallocMemory" rule:"QEMU takes all pages at its start, so that they are its own container's"`
-}
-
-// hugeMemoryProps is memory of huge pages. The kernel gives QEMU the pages through a file in memory that has no name: no
-// file system of huge pages is mounted.
-type hugeMemoryProps struct {
-	QOMType  string `json:"qom-type" from:"hugePageBytes" rule:"memory of QEMU's own process, of a kind that can be of huge pages"`
-	ID       string `json:"id" rule:"the name that migration knows"`
-	Size     int64  `json:"size" from:"memoryBytes"`
-	Share    bool   `json:"share,omitempty" rule:"virtiofsd reads and writes the guest's memory"`
-	Huge     bool   `json:"hugetlb" from:"hugePageBytes" rule:"the memory is huge pages"`
-	Page     int64  `json:"hugetlbsize" from:"hugePageBytes"`
-	Prealloc bool   `json:"prealloc" from:"hugePageBytes" rule:"QEMU takes all pages at its start: where one is missing it ends with an error, and the guest is not killed later"`
-}
-
-// sharesMemory says whether programs beside QEMU map the guest's memory, and so all of it, whenever it was plugged.
+// sharesMemory reports whether programs beside QEMU map the guest's memory, and so all of it, whenever it was plugged.
 func (m *Machine) sharesMemory() bool { return len(m.FileSystems) > 0 }
 
-// ram is the memory backend of the guest's RAM, or of each of its NUMA nodes.
+// ram returns the memory backend of the guest's RAM, or of each of its NUMA nodes.
 func (m *Machine) ram() []Arg {
 	var args []Arg
 	for _, n := range m.NUMA {
@@ -43,15 +33,11 @@ func (m *Machine) ram() []Arg {
 }
 
 func (m *Machine) wholeRAM() Arg {
-	const memfd = "memory-backend-memfd"
-	arg := Arg{Flag: "-object", From: "memoryBytes,hugePageBytes,numa"}
-	switch {
-	case m.HugePageBytes != 0:
-		arg.Value = hugeMemoryProps{QOMType: memfd, ID: m.ramID(), Size: m.MemoryBytes, Share: m.sharesMemory(), Huge: true, Page: m.HugePageBytes, Prealloc: true}
-	case m.sharesMemory():
-		arg.Value = sharedMemoryProps{QOMType: memfd, ID: m.ramID(), Size: m.MemoryBytes, Share: true, Prealloc: m.PreallocMemory}
-	default:
-		arg.Value = memoryProps{QOMType: "memory-backend-ram", ID: m.ramID(), Size: m.MemoryBytes}
+	ram := ramProps{QOMType: "memory-backend-ram", ID: m.ramID(), Size: m.MemoryBytes, Share: m.sharesMemory()}
+	ram.Huge, ram.Page = m.HugePageBytes != 0, m.HugePageBytes
+	ram.Prealloc = ram.Huge || m.PreallocMemory
+	if ram.Huge || ram.Share {
+		ram.QOMType = "memory-backend-memfd"
 	}
-	return arg
+	return Arg{Flag: "-object", Value: ram}
 }

@@ -11,35 +11,33 @@ const (
 	TISDevice TPMInterface = "tpm-tis-device"
 )
 
-// TPM is a TPM 2.0. The program swtpm emulates it beside QEMU. QEMU inherits swtpm's control socket, over which it hands
-// swtpm another socket for the guest's commands. A TPM is no PCI device: in a machine of amd64 its registers are at 0xfed40000.
+// TPM is a TPM 2.0. The program swtpm emulates it beside QEMU. QEMU inherits swtpm's control socket, over which it
+// hands swtpm another socket for the guest's commands. A TPM is no PCI device: in a machine of amd64 its registers are
+// at 0xfed40000.
 type TPM struct {
 	Interface TPMInterface `json:"interface"`
 	// Folder holds the TPM's state. swtpm gets it as an open descriptor, and QEMU does not see it.
 	Folder string `json:"folder"`
-	// InState: Folder is in the volume with the guest's state, and outlives the machine. The state is in a folder in there.
+	// InState: Folder is in the volume with the guest's state, and outlives the machine. The state is in a folder in
+	// there.
 	InState bool `json:"inState,omitempty"`
 }
 
 const tpmID = "tpm0"
 
 type tpmProps struct {
-	Driver string `json:"driver" from:"interface"`
-	ID     string `json:"id" rule:"the device's name"`
-	TPMDev string `json:"tpmdev" rule:"the emulator of the TPM"`
+	Driver string `json:"driver"`
+	ID     string `json:"id"`
+	TPMDev string `json:"tpmdev"`
 }
 
-// args are none for a machine without a TPM; file is the descriptor of the control socket.
+// args returns the TPM's arguments; file is the descriptor of the control socket.
 func (t *TPM) args(file int) []Arg {
-	if t == nil {
-		return nil
-	}
-	of := Part{Field: "tpm"}
 	const socketID, backend = "chrtpm", "tpm-" + tpmID
 	return []Arg{
-		{Flag: "-chardev", Value: socket(socketID, file), Of: of},
-		{Flag: "-tpmdev", Value: Options{{Value: "emulator", Rule: "a program beside QEMU is the TPM"}, {Key: "id", Value: backend, Rule: "the emulator's name"},
-			{Key: "chardev", Value: socketID, Rule: "swtpm is at the other end"}}, Of: of},
-		{Flag: "-device", Value: tpmProps{Driver: string(t.Interface), ID: tpmID, TPMDev: backend}, Of: of},
+		{Flag: "-chardev", Value: socket(socketID, file)},
+		{Flag: "-tpmdev", Value: Options{{Value: "emulator"}, {Key: "id", Value: backend},
+			{Key: "chardev", Value: socketID}}},
+		{Flag: "-device", Value: tpmProps{Driver: string(t.Interface), ID: tpmID, TPMDev: backend}},
 	}
 }

@@ -41,15 +41,15 @@ type Forward struct {
 }
 
 type userProps struct {
-	Type      string       `json:"type" from:"user"`
-	ID        string       `json:"id" from:"name"`
-	IPv6      bool         `json:"ipv6" from:"user"`
-	Network   string       `json:"net" from:"user"`
-	Host      string       `json:"host" from:"user"`
-	DHCPStart string       `json:"dhcpstart" from:"user"`
-	DNS       string       `json:"dns" from:"user"`
-	Hostname  string       `json:"hostname,omitempty" from:"user"`
-	Forwards  []userString `json:"hostfwd,omitempty" from:"user"`
+	Type      string       `json:"type"`
+	ID        string       `json:"id"`
+	IPv6      bool         `json:"ipv6"`
+	Network   string       `json:"net"`
+	Host      string       `json:"host"`
+	DHCPStart string       `json:"dhcpstart"`
+	DNS       string       `json:"dns"`
+	Hostname  string       `json:"hostname,omitempty"`
+	Forwards  []userString `json:"hostfwd,omitempty"`
 }
 
 // userString is the element of a list of strings in QEMU's NetdevUserOptions.

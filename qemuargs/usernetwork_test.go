@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { golden.Main(m, "testdata/*.args") }
 
-// userMachine is a machine with a card of each kind, each behind a network inside QEMU.
+// userMachine returns a machine with a card of each kind, each behind a network inside QEMU.
 func userMachine() *Machine {
 	network := func(forwards ...Forward) *UserNetwork {
 		return &UserNetwork{Network: netip.MustParsePrefix("10.0.2.0/24"), Router: netip.MustParseAddr("10.0.2.1"),

@@ -73,7 +73,7 @@ func TestExplainJSON(t *testing.T) {
 	var all, some explain.Explained
 	s := runCommand(t, vm, "explain", "--json", "-")
 	if err := json.Unmarshal([]byte(s.out), &all); err != nil || all.Object != "VirtualMachine default/vm" || len(all.Fields) > 0 || len(all.Arguments) < 30 || all.Arguments[0].Flag != "-name" ||
-		all.Arguments[0].Sources[1].Field != "metadata.name" || all.Arguments[0].Sources[1].Line != 3 {
+		all.Arguments[0].Properties[0].Sources[0].Field != "metadata.name" || all.Arguments[0].Properties[0].Sources[0].Line != 3 {
 		t.Errorf("%v, %+v", err, s)
 	}
 	s = runCommand(t, vm, "explain", "--json", "memory.guest", "-f", "-")

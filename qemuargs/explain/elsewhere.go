@@ -1,7 +1,5 @@
 package explain
 
-import "github.com/kubeqemu/kubeqemu/qemuargs/resolve"
-
 // elsewhereFields are the fields that make no argument on any host, and who looks at them
 // instead. A test holds them against the catalogue: none of them makes an argument, and each
 // field of the catalogue that makes none is among them.
@@ -22,7 +20,6 @@ var elsewhereFields = []struct{ field, why string }{
 	{"spec.livenessProbe", "the kubelet asks the guest"},
 	{"spec.readinessProbe", "the kubelet asks the guest"},
 	{"spec.accessCredentials", "cloud-init or the guest's agent brings them into the guest"},
-	{"spec.networks[*].name", "the network of the pod is set up by it, and QEMU gets a tap or a socket"},
 	{"spec.networks[*].pod", "the network of the pod is set up by it, and QEMU gets a tap or a socket"},
 	{"spec.networks[*].multus.networkName", "the network of the pod is set up by it, and QEMU gets a tap or a socket"},
 	{"spec.domain.resources.overcommitGuestOverhead", "the pod's memory request follows it"},
@@ -44,10 +41,11 @@ var elsewhereFields = []struct{ field, why string }{
 	{"spec.domain.devices.disks[*].tag", configDrive},
 	{"spec.domain.devices.interfaces[*].tag", configDrive},
 	{"spec.domain.devices.sound.name", "it names the device in the VMI"},
+	{"spec.domain.devices.watchdog.name", "it names the device in the VMI"},
+	{"spec.domain.devices.interfaces[*].binding.name", "the cluster's configuration says what the plugin is"},
 	{"spec.domain.devices.inputs[*].type", "an input is always a tablet"},
 	{"spec.domain.devices.interfaces[*].ports", "the network of the pod is set up by it, and QEMU gets a tap or a socket"},
 	{"spec.domain.devices.interfaces[*].dhcpOptions", "the guest is told it by DHCP"},
-	{"spec.domain.devices.interfaces[*].masquerade", "the network of the pod is set up by it, and QEMU gets a tap"},
 	{"spec.domain.devices.interfaces[*].state", "the launcher tells QEMU before the guest runs, by set_link"},
 	{"spec.volumes[*].cloudInitNoCloud", seed},
 	{"spec.volumes[*].cloudInitConfigDrive", seed},
@@ -77,10 +75,10 @@ const (
 	guestNames  = "DHCP tells it to the guest, and the pod has it"
 )
 
-// elsewhere says who looks at a field that makes no argument.
+// elsewhere returns who looks at a field that makes no argument.
 func elsewhere(path string) (why string, ok bool) {
 	for _, e := range elsewhereFields {
-		if resolve.Names(path, e.field) {
+		if names(path, e.field) {
 			return e.why, true
 		}
 	}

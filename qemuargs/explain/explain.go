@@ -1,20 +1,18 @@
-// Package explain says of each argument of QEMU, and of each property of an argument, what made
-// it: a field of the manifest, an instancetype, a preference, a default, a fact of the host or a
-// rule. It adds nothing of its own: the builder of the arguments says what parts of the Machine
-// they are made of (package qemuargs), whoever decided about the Machine says by which fields
-// and facts (package resolve), and the manifest's lineage says whose the fields' values are
-// (package manifest).
+// Package explain says of each argument of QEMU, and of each property of an argument, what made it: a field of the
+// manifest, an instancetype, a preference, a default, a fact of the host or a rule. It finds out by experiment: it
+// changes each field and each fact, resolves and renders the machine again, and sees what changes with it. What no
+// change shows stands in rules.go and hints.go. Whose the fields' values are, the manifest's lineage says (package
+// manifest).
 package explain
 
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
+	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
@@ -27,9 +25,9 @@ type Machine struct {
 	// Arguments in the order in which QEMU gets them.
 	Arguments []Argument `json:"arguments"`
 
-	instance  manifest.Instance
-	lineage   *manifest.Lineage
-	decisions *resolve.Decisions
+	instance manifest.Instance
+	lineage  *manifest.Lineage
+	brings   map[string][]string // arguments that would come with another value of a field, by the field
 }
 
 // Argument is one argument and what made it.
@@ -44,9 +42,6 @@ type Argument struct {
 	// Reason why the argument is there at all.
 	Reason
 	Properties []Property `json:"properties,omitempty"`
-
-	// key is the same for the same argument of another machine, whatever its properties are.
-	key string
 }
 
 // Property is one property of an argument. The name is empty for a value without one.
@@ -67,7 +62,7 @@ type Reason struct {
 // Source is a field of the manifest, or a fact of the host.
 type Source struct {
 	// Field is the path in the manifest, such as spec.template.spec.domain.cpu.cores. In place
-	// of an index, * stands for every entry of a list, and 0-3 for the first four.
+	// of an index, * stands for every entry of a list.
 	Field string `json:"field,omitempty"`
 	// Fact is a path in the host's facts, such as qemuVersion.
 	Fact string `json:"fact,omitempty"`
@@ -81,56 +76,39 @@ type Source struct {
 	// File and Line are where it is written.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
-	// From are the fields that a default is made of.
+	// From are the fields that a default is made of, or that a fact is about.
 	From []Source `json:"from,omitempty"`
 }
 
 // Of explains the machine of a VMI on a host.
-func Of(i manifest.Instance, on manifest.Host) (*Machine, error) { return of(i, on, deep) }
-
-// depth is how far sources are followed.
-type depth int
-
-const (
-	shallow depth = iota // to the fields
-	deep                 // to the fields that defaults are made of, too
-)
-
-func of(i manifest.Instance, on manifest.Host, depth depth) (*Machine, error) {
+func Of(i manifest.Instance, on manifest.Host) (*Machine, error) {
 	i = i.In(on)
 	host := on.Of(i)
-	machine, decisions, errs := resolve.Explained(i.VirtualMachineInstance, host)
+	machine, errs := resolve.Machine(i.VirtualMachineInstance, host)
 	if len(errs) > 0 {
 		return nil, i.Invalid(errs)
 	}
-	f := &finder{depth: depth, instance: i, lineage: i.Lineage(), decisions: decisions, host: on.String(), facts: facts(host), known: map[string]Source{}, inputsOf: map[string][]string{}}
-	f.set = f.lineage.Fields()
-	m := &Machine{Object: i.Object(), File: i.Document.File, instance: i, lineage: f.lineage, decisions: decisions}
-	args := machine.Args()
-	texts := compare.Arguments(args)
+	lineage := i.Lineage()
+	t := try(i, on, lineage, machine)
+	f := newFinder(i, lineage, on.String(), experiment.Tree(host))
+	m := &Machine{Object: i.Object(), File: i.Document.File, instance: i, lineage: lineage, brings: t.brings}
+	all := observe(machine, strings.NewReplacer())
+	texts := compare.Arguments(machine.Args())
 	parts := compare.Parts(texts)
-	for n, a := range args {
-		argument := Argument{Part: parts[n], Flag: a.Flag, Text: string(texts[n]), Reason: f.reason(a.Because()), key: keyOf(a)}
-		for _, p := range a.Properties() {
-			argument.Properties = append(argument.Properties, Property{Name: p.Name, Value: p.Value, Reason: f.reason(p.From, p.Rule)})
-			if p.Name == "id" || p.Name == "node-name" {
-				argument.ID = plain(p.Value)
+	for n, o := range all {
+		a := Argument{Part: parts[n], Flag: o.arg.Flag, Text: string(texts[n]), ID: o.id()}
+		about, otherwise := rulesOf(rules, o), rulesOf(lastResorts, o)
+		a.Reason = f.reason(t.causes[o.key], ofArgument(about))
+		for i, p := range o.properties {
+			p.Reason = f.reason(t.causes[inArgument(o.key, propertyKey(o.arg.Flag, i, p))], ofProperty(about, p))
+			if len(p.Rules) == 0 && !slices.ContainsFunc(p.Sources, func(s Source) bool { return s.Set }) {
+				p.Rules = ofProperty(otherwise, p)
 			}
+			a.Properties = append(a.Properties, p)
 		}
-		m.Arguments = append(m.Arguments, argument)
+		m.Arguments = append(m.Arguments, a)
 	}
 	return m, nil
-}
-
-// keyOf tells the arguments of a machine apart. A kind of argument is there once for each part
-// of the machine, but for those that the builder always writes. A network card has one -netdev,
-// of whatever type.
-func keyOf(a qemuargs.Arg) string {
-	kind := fmt.Sprintf("%T", a.Value)
-	if a.Flag == "-netdev" {
-		kind = ""
-	}
-	return fmt.Sprintf("%s %s %s %s %s", a.Flag, kind, a.Of, a.From, a.Rule)
 }
 
 // Check returns an error that names the arguments and properties of which nothing says what
@@ -143,7 +121,10 @@ func (m *Machine) Check() error {
 		}
 	}
 	for _, a := range m.Arguments {
-		missing(a.Text, a.Reason)
+		// An argument is there for what its properties are there for.
+		if !slices.ContainsFunc(a.Properties, func(p Property) bool { return len(p.Sources) > 0 }) {
+			missing(a.Text, a.Reason)
+		}
 		for _, p := range a.Properties {
 			missing(p.Name+"="+p.Value+" in "+a.Text, p.Reason)
 		}
@@ -151,55 +132,33 @@ func (m *Machine) Check() error {
 	return errors.Join(problems...)
 }
 
-// finder finds the sources of parts of a Machine.
+// finder finds the sources of what causes are known of.
 type finder struct {
-	depth     depth
-	instance  manifest.Instance
-	lineage   *manifest.Lineage
-	decisions *resolve.Decisions
-	host      string
-	facts     any
-	set       []string            // all fields that are set
-	known     map[string]Source   // by the field
-	inputsOf  map[string][]string // of defaults, by the field
+	instance manifest.Instance
+	lineage  *manifest.Lineage
+	host     string
+	facts    any                 // the host's, as JSON has them
+	set      []string            // all fields that are set
+	known    map[string]Source   // by the field
+	inputsOf map[string][]string // of defaults, by the field
 }
 
-// facts are the host's as JSON has them.
-func facts(host resolve.Host) any {
-	data, err := json.Marshal(host)
-	var out any
-	if err == nil {
-		err = json.Unmarshal(data, &out)
-	}
-	if err != nil {
-		panic(err) // Host is plain data
-	}
-	return out
+func newFinder(i manifest.Instance, lineage *manifest.Lineage, host string, facts any) *finder {
+	return &finder{instance: i, lineage: lineage, host: host, facts: facts, set: lineage.Fields(),
+		known: map[string]Source{}, inputsOf: map[string][]string{}}
 }
 
-// reason is that of what comes from parts of the Machine, and from a rule of the builder. A
-// part without a decision is one that the machine does not have.
-func (f *finder) reason(parts []string, rule string) Reason {
-	r := Reason{}
-	r.rule(rule)
-	for _, part := range parts {
-		d, ok := f.decisions.Of(part)
-		if !ok {
+// reason returns that of what has causes, and rules.
+func (f *finder) reason(causes []cause, rules []string) Reason {
+	r := Reason{Rules: rules}
+	for _, c := range causes {
+		if c.fact {
+			s, about := f.fact(c.path)
+			r.Sources, r.fields = append(r.Sources, s), append(r.fields, about...)
 			continue
 		}
-		r.rule(d.Rule)
-		for _, field := range d.Fields {
-			if slices.ContainsFunc(r.fields, func(known string) bool { return known == field || several(known) && same(known, field) }) {
-				continue
-			}
-			r.fields = append(r.fields, field)
-			r.Sources = append(r.Sources, f.field(field))
-		}
-		for _, fact := range d.Facts {
-			if s := f.fact(fact); !slices.ContainsFunc(r.Sources, func(other Source) bool { return other.Fact == s.Fact }) {
-				r.Sources = append(r.Sources, s)
-			}
-		}
+		r.Sources, r.fields = append(r.Sources, f.field(c.path)), append(r.fields, c.path)
+		r.fields = append(r.fields, strings.Fields(c.also)...)
 	}
 	for _, field := range slices.Clone(r.fields) {
 		r.fields = append(r.fields, f.inputs(field)...)
@@ -207,29 +166,20 @@ func (f *finder) reason(parts []string, rule string) Reason {
 	return r
 }
 
-func (r *Reason) rule(text string) {
-	if text != "" && !slices.Contains(r.Rules, text) {
-		r.Rules = append(r.Rules, text)
-	}
-}
+// several reports whether a path stands for several fields.
+func several(path string) bool { return strings.Contains(path, "[*]") }
 
-// several says whether a path stands for several fields.
-func several(path string) bool { return strings.Contains(path, "[*]") || strings.Contains(path, "[0-") }
-
-// same says whether two paths stand for the same field, or for fields of which one is the other.
-func same(a, b string) bool { return resolve.Names(a, b) && resolve.Names(b, a) }
-
-// field is a field, or several, as a source.
+// field returns a field, or several, as a source.
 func (f *finder) field(path string) Source {
 	if s, ok := f.known[path]; ok {
 		return s
 	}
 	s := Source{Field: f.instance.Path(path)}
 	if several(path) {
-		s.Set = slices.ContainsFunc(f.set, func(field string) bool { return resolve.Names(path, field) })
+		s.Set = slices.ContainsFunc(f.set, func(field string) bool { return names(path, field) })
 	} else if origin, ok := f.lineage.Of(path); ok {
 		s.Value, s.Set, s.By, s.File, s.Line = json.RawMessage(origin.Value), true, origin.By, origin.File, origin.Line
-		if f.depth == deep && origin.By != manifest.OfUID { // which says it
+		if origin.By != manifest.OfUID { // which says it
 			for _, from := range f.lineage.From(path) {
 				s.From = append(s.From, f.field(from))
 			}
@@ -239,14 +189,14 @@ func (f *finder) field(path string) Source {
 	return s
 }
 
-// inputs are the fields that the default of a field, or of several, is made of.
+// inputs returns the fields that the default of a field, or of several, is made of.
 func (f *finder) inputs(path string) []string {
-	if out, ok := f.inputsOf[path]; ok || f.depth == shallow {
+	if out, ok := f.inputsOf[path]; ok {
 		return out
 	}
 	var out []string
 	for _, field := range f.set {
-		if resolve.Names(field, path) {
+		if names(field, path) {
 			out = append(out, f.lineage.From(field)...)
 		}
 	}
@@ -254,33 +204,19 @@ func (f *finder) inputs(path string) []string {
 	return out
 }
 
-// fact is a fact of the host as a source.
-func (f *finder) fact(path string) Source {
-	s := Source{Fact: path, By: "host " + f.host}
-	value, ok := f.facts, true
-	rest := path
-	for rest != "" && ok {
-		var key string
-		if key, rest, _ = strings.Cut(rest, "."); strings.Contains(key, "[") {
-			list, name, _ := strings.Cut(strings.TrimSuffix(key, "]"), "[")
-			value, _ = child(value, list)
-			key = name
+// fact returns a fact of the host as a source, and the fields that the fact is about.
+func (f *finder) fact(path string) (s Source, about []string) {
+	s = Source{Fact: path, By: "host " + f.host}
+	if value, ok := experiment.At(f.facts, path); ok {
+		data, err := json.Marshal(value)
+		if err != nil {
+			panic("explain: " + err.Error()) // it was decoded from JSON
 		}
-		value, ok = child(value, key)
+		s.Value, s.Set = data, true
 	}
-	if !ok {
-		return s
+	about = isAbout(f.instance, path)
+	for _, field := range about {
+		s.From = append(s.From, f.field(field))
 	}
-	data, err := json.Marshal(value)
-	if err != nil {
-		panic(err) // it was decoded from JSON
-	}
-	s.Value, s.Set = data, true
-	return s
-}
-
-func child(value any, key string) (any, bool) {
-	object, _ := value.(map[string]any)
-	value, ok := object[key]
-	return value, ok
+	return s, about
 }

@@ -3,12 +3,13 @@ package explain
 import (
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
 )
 
 // Answer says what one field makes.
@@ -50,7 +51,7 @@ func (m *Machine) Field(name string) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	f := &finder{depth: deep, instance: m.instance, lineage: m.lineage, known: map[string]Source{}, set: m.lineage.Fields()}
+	f := newFinder(m.instance, m.lineage, "", nil)
 	answer := Answer{Source: f.field(path)}
 	for _, a := range m.Arguments {
 		made := a.Reason.makes(path)
@@ -73,21 +74,36 @@ func (m *Machine) Field(name string) (Answer, error) {
 	return answer, nil
 }
 
-// undone are the parts of the machine that a field decided about, and that no argument is made
-// of.
-func (m *Machine) undone(path string) string {
+// brought returns the arguments that would come with another value of a field, or of one within it.
+func (m *Machine) brought(path string) string {
 	var out []string
-	for _, part := range m.decisions.Naming(path) {
-		if d, _ := m.decisions.Of(part); d.Rule != "" {
-			out = append(out, part+" ("+d.Rule+")")
+	for _, field := range slices.Sorted(maps.Keys(m.brings)) {
+		for _, what := range m.brings[field] {
+			if names(field, path) && !slices.Contains(out, what) {
+				out = append(out, what)
+			}
 		}
 	}
 	return strings.Join(out, ", ")
 }
 
-// makes says whether what has the reason was made by a field, or by one within it.
+// makes reports whether what has the reason was made by a field, or by one within it.
 func (r Reason) makes(field string) bool {
-	return slices.ContainsFunc(r.fields, func(path string) bool { return resolve.Names(path, field) })
+	return slices.ContainsFunc(r.fields, func(path string) bool { return names(path, field) })
+}
+
+// names reports whether a path is that of a field, or of one within it. In either, [*] stands for every entry.
+func names(path, field string) bool {
+	a, b := experiment.Steps(path), experiment.Steps(field)
+	if len(a) < len(b) {
+		return false
+	}
+	for i := range b {
+		if a[i] != b[i] && a[i] != "*" && b[i] != "*" {
+			return false
+		}
+	}
+	return true
 }
 
 // note says why a field makes no argument.
@@ -97,8 +113,8 @@ func (m *Machine) note(path string, refused, set bool) string {
 		return "is refused: Kubeqemu does not support it yet"
 	case ok:
 		return "makes no argument: " + why
-	case set && m.undone(path) != "":
-		return "makes no argument of this machine; it decided about: " + m.undone(path)
+	case set && m.brought(path) != "":
+		return "makes no argument of this machine; with another value there could be " + m.brought(path)
 	case set:
 		return "makes no argument of this machine"
 	}

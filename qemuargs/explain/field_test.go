@@ -9,47 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 )
 
-// TestEachFieldMakesAnArgumentOrIsKnown: of the fields that the catalogue sets, each makes an argument or is known to
-// make none, and none does both.
-func TestEachFieldMakesAnArgumentOrIsKnown(t *testing.T) {
-	for _, e := range examples(t, "11.1") {
-		if strings.HasPrefix(e.name, "hyperv-") && e.host.Accelerator == qemuargs.TCG {
-			continue // Hyper-V's interfaces, and what they need of the CPU, are arguments of KVM's
-		}
-		ofTables := strings.HasPrefix(e.name, "firmware-acpi") // whose volumes hold tables, and are no disks
-		m, ok := explained(t, e.tree, manifest.HostOf(e.name, e.host), deep)
-		if !ok {
-			t.Fatalf("%s is invalid", e.name)
-		}
-		for _, path := range m.lineage.Fields() {
-			origin, _ := m.lineage.Of(path)
-			if ofTables && strings.HasPrefix(path, "spec.volumes[") {
-				continue
-			}
-			if !strings.HasPrefix(path, "spec.") || origin.Value == "{}" || origin.Value == "false" {
-				continue // what is off takes arguments away
-			}
-			if path == "spec.domain.cpu.dedicatedCpuPlacement" && strings.HasPrefix(e.name, "filesystem-") {
-				continue // with file systems it does both: QEMU takes all memory at its start
-			}
-			if strings.HasPrefix(e.name, "interface-sriov") && strings.HasSuffix(path, ".macAddress") {
-				continue // the plugin of the network gives a card of the node its MAC
-			}
-			if e.name == "interface-passt-multiqueue on 11.1" && path == "spec.domain.devices.networkInterfaceMultiqueue" {
-				continue // passt has one queue
-			}
-			makes := slices.ContainsFunc(m.Arguments, func(a Argument) bool {
-				return a.makes(path) || slices.ContainsFunc(a.Properties, func(p Property) bool { return p.makes(path) })
-			})
-			if why, is := elsewhere(path); is == makes {
-				t.Errorf("%s: %s makes an argument: %t; what is known of those that make none: %q", e.name, path, makes, why)
-			}
-		}
-	}
+// TestFieldsOfNoArgumentAreTheAPIs: each field that is known to make no argument is one of the API.
+func TestFieldsOfNoArgumentAreTheAPIs(t *testing.T) {
 	for _, e := range elsewhereFields {
 		if path, refused, ok := lookUp(vmiType, e.field); !ok || refused || path != e.field {
 			t.Errorf("%s is no field of the API (%q)", e.field, path)
@@ -137,25 +101,25 @@ func TestFieldByAnyOfItsNames(t *testing.T) {
 		"devices.disks[*].serial":             {disks + "[*].serial", "-device disk-root serial", ""},
 		"disks.serial":                        {disks + "[*].serial", "-device disk-root serial", ""},
 		"cpu.model":                           {"spec.template.spec.domain.cpu.model: host-model (Kubeqemu's default)", "-cpu  ", ""},
-		"memory.guest":                        {`spec.template.spec.domain.memory.guest: 1Gi (instancetype "small", vm.yaml:19)`, "-m  size; -object pc.ram size; -device pci.3 ; -device pci.4 ; -device pci.5 ", ""},
+		"memory.guest":                        {`spec.template.spec.domain.memory.guest: 1Gi (instancetype "small", vm.yaml:19)`, "-m  size; -object pc.ram size", ""},
 		"metadata.name":                       {"metadata.name: web (vm.yaml:3)", "-name  guest", ""},
-		"spec.instancetype":                   {"spec.instancetype is not set", "-m  size; -object pc.ram size; -smp   sockets cores threads; -device disk-root num-queues; -device pci.3 ; -device pci.4 ; -device pci.5 ", ""},
+		"spec.instancetype":                   {"spec.instancetype is not set", "-device disk-root num-queues; -m  size; -object pc.ram size; -smp   sockets cores threads", ""},
 		"evictionStrategy":                    {"spec.template.spec.evictionStrategy: None (vm.yaml:10)", "", "makes no argument: the cluster looks at it when a pod is evicted"},
 		"runStrategy":                         {"spec.runStrategy is not set", "", "makes no argument: it is not of the VirtualMachineInstance, but of the VirtualMachine around it"},
 		"devices.downwardMetrics":             {"spec.template.spec.domain.devices.downwardMetrics is not set", "", "is refused: Kubeqemu does not support it yet"},
-		"devices.autoattachMemBalloon":        {"spec.template.spec.domain.devices.autoattachMemBalloon: false (vm.yaml:12)", "", "makes no argument of this machine; it decided about: balloon (there unless it is turned off)"},
+		"devices.autoattachMemBalloon":        {"spec.template.spec.domain.devices.autoattachMemBalloon: false (vm.yaml:12)", "", "makes no argument of this machine; with another value there could be -device balloon0"},
 		"devices.watchdog":                    {"spec.template.spec.domain.devices.watchdog is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
 		"spec.template.spec":                  {"spec.template.spec is not set", "", whole},
 		"spec.template":                       {"spec.template is not set", "", whole},
 		"template":                            {"spec.template is not set", "", whole},
 		"template.spec":                       {"spec.template.spec is not set", "", whole},
-		"preference":                          {"spec.preference is not set", "-device disk-root driver bus addr num-queues queue-size write-cache; -object objrng0 ; -device rng0 ", ""},
+		"preference":                          {"spec.preference is not set", "-device disk-data bus; -device disk-root driver bus addr num-queues queue-size; -device pci.5 ; -device rng0 ; -object objrng0 ", ""},
 		"memory.hugepages.pageSize":           {"spec.template.spec.domain.memory.hugepages.pageSize is not set", "-object pc.ram qom-type", ""},
 		"launchSecurity.sev":                  {"spec.template.spec.domain.launchSecurity is not set", "", refusedNote},
 		"firmware.acpi.slicNameRef":           {"spec.template.spec.domain.firmware.acpi.slicNameRef is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
 		"firmware.bootloader.efi.persistent":  {"spec.template.spec.domain.firmware.bootloader.efi.persistent is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
-		"firmware.bootloader.efi.secureBoot":  {"spec.template.spec.domain.firmware.bootloader.efi.secureBoot is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
-		"disks[data].disk.readonly":           {disks + "[1].disk.readonly is not set", "-blockdev disk-data.file read-only discard; -blockdev disk-data read-only discard", ""},
+		"firmware.bootloader.efi.secureBoot":  {"spec.template.spec.domain.firmware.bootloader.efi.secureBoot is not set", "-device video0 driver vgamem_mb", ""},
+		"disks[data].disk.readonly":           {disks + "[1].disk.readonly is not set", "", "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"},
 	} {
 		answer, err := m.Field(name)
 		if err != nil {
@@ -197,32 +161,6 @@ func TestFieldOfPool(t *testing.T) {
 		if got := answer.Field + ", " + answer.Note; err != nil || got != want {
 			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
 		}
-	}
-}
-
-// TestOverlayRules: beside a disk that is only read stands no rule of an overlay that it does not
-// have.
-func TestOverlayRules(t *testing.T) {
-	const text = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: x}\nspec:\n  domain:\n    memory: {guest: 64Mi}\n" +
-		"    devices: {disks: [{name: cd, cdrom: {bus: sata}}, {name: root}, {name: kept}, {name: gone}, {name: read, cdrom: {bus: sata}}]}\n  volumes:\n" +
-		"  - {name: cd, containerDisk: {image: a}}\n  - {name: root, containerDisk: {image: a}}\n  - {name: kept, persistentVolumeClaim: {claimName: a}}\n" +
-		"  - {name: gone, ephemeral: {persistentVolumeClaim: {claimName: a}}}\n  - {name: read, ephemeral: {persistentVolumeClaim: {claimName: a}}}\n"
-	rules := map[string]string{}
-	for _, a := range machineOf(t, text).Arguments {
-		for _, p := range a.Properties {
-			for _, rule := range p.Rules {
-				if a.Flag == "-blockdev" && strings.Contains(rule, "overlay") && p.Name == "node-name" {
-					rules[a.Part] = rule
-				}
-			}
-		}
-	}
-	want := map[string]string{
-		"disk cd": "no overlay: the disk is only read", "disk read": "no overlay: the disk is only read", "disk kept": "no overlay: the volume is not ephemeral",
-		"disk root": "an overlay takes the guest's writes: a container disk is only read", "disk gone": "an overlay takes the guest's writes: the volume is ephemeral",
-	}
-	if !maps.Equal(rules, want) {
-		t.Errorf("%v, want %v", rules, want)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
 )
 
 // maxDocument bounds one document, in bytes. etcd takes 1.5 MiB.
@@ -194,8 +195,8 @@ func (d Document) advice() string {
 	return ""
 }
 
-// listed returns the kind of the items of a List: empty for the List that kubectl get prints, whose items say
-// their kinds, and VirtualMachine for a VirtualMachineList, as the API server writes it. ok is false for another object.
+// listed returns the kind of the items of a List: empty for the List that kubectl get prints, whose items say their
+// kinds, and VirtualMachine for a VirtualMachineList, as the API server writes it. ok is false for another object.
 func (d Document) listed() (kind string, ok bool) {
 	kind, ok = strings.CutSuffix(d.Kind, "List")
 	if kind == "" {
@@ -382,7 +383,7 @@ func (d Document) lineIn(node *yaml.Node, path string) int {
 		return d.line
 	}
 	line := node.Line
-	for _, step := range steps(path) {
+	for _, step := range experiment.Steps(path) {
 		key, next := child(node, step)
 		if next == nil {
 			break
@@ -410,27 +411,4 @@ func child(node *yaml.Node, step string) (line int, value *yaml.Node) {
 		return child(node.Alias, step)
 	}
 	return 0, nil
-}
-
-// steps splits a path such as spec.disks[0].labels[a.b/c] into its fields, indexes and keys.
-func steps(path string) []string {
-	var out []string
-	for path != "" {
-		end := strings.IndexAny(path, ".[")
-		if path[0] == '[' {
-			if end = strings.IndexByte(path, ']'); end < 0 {
-				return append(out, path[1:])
-			}
-			out, path = append(out, path[1:end]), strings.TrimPrefix(path[end+1:], ".")
-			continue
-		}
-		if end < 0 {
-			return append(out, path)
-		}
-		if end > 0 {
-			out = append(out, path[:end])
-		}
-		path = strings.TrimPrefix(path[end:], ".")
-	}
-	return out
 }

@@ -189,7 +189,8 @@ func (h Host) WithGuests(architecture string) Host {
 	return h
 }
 
-// In is the VMI in the host's cluster: a VMI that names neither an architecture nor a machine type gets the cluster's architecture.
+// In is the VMI in the host's cluster: a VMI that names neither an architecture nor a machine type gets the cluster's
+// architecture.
 func (i Instance) In(h Host) Instance {
 	if i.Spec.Architecture != "" || h.guests == "" || h.guests == v1.AMD64 { // which is Kubeqemu's default too
 		return i

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -17,6 +16,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
 )
 
 // stage is a VMI on its way from the document to what a host gets, after one step.
@@ -133,22 +133,17 @@ func (i Instance) Lineage() *Lineage {
 	return l
 }
 
-// tree is the VMI's fields as JSON has them.
+// tree returns the VMI's fields as JSON has them.
 func tree(vmi *v1.VirtualMachineInstance) any {
-	data, err := json.Marshal(map[string]any{"metadata": vmi.ObjectMeta, "spec": vmi.Spec})
-	var out any
-	if err == nil {
-		err = json.Unmarshal(data, &out)
-	}
-	if err != nil {
-		panic(err) // it came as JSON
-	}
-	return out
+	return experiment.Tree(map[string]any{"metadata": vmi.ObjectMeta, "spec": vmi.Spec})
 }
+
+// Tree returns the VMI's fields, with all defaults, as JSON has them: metadata and spec.
+func (l *Lineage) Tree() any { return l.trees[len(l.trees)-1] }
 
 // Of returns whose a field's value is. ok is false for a field that is not set.
 func (l *Lineage) Of(path string) (origin Origin, ok bool) {
-	value, ok := at(l.trees[len(l.trees)-1], path)
+	value, ok := experiment.At(l.trees[len(l.trees)-1], path)
 	if !ok {
 		return Origin{}, false
 	}
@@ -161,7 +156,7 @@ func (l *Lineage) Of(path string) (origin Origin, ok bool) {
 	s := l.stages[first]
 	origin.By, origin.File, origin.Line = s.by, s.file, s.line
 	if s.alone != nil {
-		if alone, ok := at(tree(s.alone), path); !ok || !reflect.DeepEqual(alone, value) {
+		if alone, ok := experiment.At(tree(s.alone), path); !ok || !reflect.DeepEqual(alone, value) {
 			origin.By = s.with + " with " + s.by
 		}
 	}
@@ -185,7 +180,7 @@ func (l *Lineage) From(path string) []string {
 	if from := l.defaults()[path]; len(from) > 0 {
 		return from
 	}
-	value, ok := at(l.trees[len(l.trees)-1], path)
+	value, ok := experiment.At(l.trees[len(l.trees)-1], path)
 	if ok && l.stages[l.first(path, value)].by == OfUID {
 		return []string{"metadata.uid"}
 	}
@@ -197,7 +192,7 @@ func (l *Lineage) From(path string) []string {
 func (l *Lineage) first(path string, value any) int {
 	first := len(l.stages) - 1
 	for ; first > 0; first-- {
-		before, was := at(l.trees[first-1], path)
+		before, was := experiment.At(l.trees[first-1], path)
 		_, isObject := before.(map[string]any)
 		_, isList := before.([]any)
 		if !was || !isObject && !isList && !reflect.DeepEqual(before, value) {
@@ -228,7 +223,7 @@ func (i Instance) Field(path string) (field string, ok bool) {
 
 // Fields are all fields of the VMI with defaults that have no fields of their own.
 func (l *Lineage) Fields() []string {
-	return slices.Sorted(maps.Keys(leaves(l.trees[len(l.trees)-1])))
+	return slices.Sorted(maps.Keys(experiment.Leaves(l.trees[len(l.trees)-1])))
 }
 
 // defaults are, for each field that has a default, the fields that the default is made of. The
@@ -239,11 +234,11 @@ func (l *Lineage) defaults() map[string][]string {
 	}
 	l.from = map[string][]string{}
 	last := len(l.trees) - 1
-	set := leaves(l.trees[last-1])
+	set := experiment.Leaves(l.trees[last-1])
 	t := trial{from: l.from, tree: looked(l.trees[last-1]), set: set, budget: maxTried}
-	for path, value := range leaves(l.trees[last]) {
+	for path, value := range experiment.Leaves(l.trees[last]) {
 		if _, isSet := set[path]; !isSet {
-			t.made = append(t.made, made{path, steps(path), value})
+			t.made = append(t.made, made{path, experiment.Steps(path), value})
 		}
 	}
 	groups := map[string][]string{}
@@ -276,7 +271,7 @@ func looked(tree any) any {
 	meta, _ := object["metadata"].(map[string]any)
 	meta = maps.Clone(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool { return !slices.Contains(metadata, key) })
-	out, _ := with(tree, []string{"metadata"}, meta)
+	out, _ := experiment.With(tree, []string{"metadata"}, meta)
 	return out
 }
 
@@ -375,7 +370,7 @@ func (t *trial) defaultedAnew(paths []string, n int) []string {
 	for _, path := range slices.Backward(paths) { // from the end: an entry that goes moves those behind it
 		values := otherValues(t.set[path])
 		var ok bool
-		if changed, ok = with(changed, steps(path), values[min(n, len(values)-1)]); !ok {
+		if changed, ok = experiment.With(changed, experiment.Steps(path), values[min(n, len(values)-1)]); !ok {
 			return nil
 		}
 	}
@@ -391,96 +386,9 @@ func (t *trial) defaultedAnew(paths []string, n int) []string {
 	after := tree(vmi)
 	var out []string
 	for _, m := range t.made {
-		if now, is := value(after, m.steps); !is || !reflect.DeepEqual(m.value, now) {
+		if now, is := experiment.Value(after, m.steps); !is || !reflect.DeepEqual(m.value, now) {
 			out = append(out, m.path)
 		}
 	}
 	return out
-}
-
-// leaves are the values of a tree that are neither lists nor objects, or are empty, by their
-// paths.
-func leaves(tree any) map[string]any {
-	out := map[string]any{}
-	var walk func(path string, value any)
-	walk = func(path string, value any) {
-		switch v := value.(type) {
-		case map[string]any:
-			for key, child := range v {
-				below := path + "." + key
-				if strings.ContainsAny(key, "./") {
-					below = path + "[" + key + "]"
-				}
-				walk(strings.TrimPrefix(below, "."), child)
-			}
-			if len(v) > 0 {
-				return
-			}
-		case []any:
-			for i, child := range v {
-				walk(path+"["+strconv.Itoa(i)+"]", child)
-			}
-			if len(v) > 0 {
-				return
-			}
-		}
-		out[path] = value
-	}
-	walk("", tree)
-	return out
-}
-
-// at is the value at a path of a tree.
-func at(tree any, path string) (any, bool) { return value(tree, steps(path)) }
-
-func value(tree any, path []string) (any, bool) {
-	for _, step := range path {
-		switch v := tree.(type) {
-		case map[string]any:
-			child, ok := v[step]
-			if !ok {
-				return nil, false
-			}
-			tree = child
-		case []any:
-			i, err := strconv.Atoi(step)
-			if err != nil || i < 0 || i >= len(v) {
-				return nil, false
-			}
-			tree = v[i]
-		default:
-			return nil, false
-		}
-	}
-	return tree, true
-}
-
-// with is a copy of a tree with another value at a path; nil takes it away.
-func with(tree any, path []string, value any) (any, bool) {
-	if len(path) == 0 {
-		return value, true
-	}
-	if tree == nil {
-		tree = map[string]any{}
-	}
-	switch v := tree.(type) {
-	case map[string]any:
-		child, ok := with(v[path[0]], path[1:], value)
-		out := map[string]any{}
-		maps.Copy(out, v)
-		if out[path[0]] = child; child == nil {
-			delete(out, path[0])
-		}
-		return out, ok
-	case []any:
-		i, err := strconv.Atoi(path[0])
-		if err != nil || i < 0 || i >= len(v) {
-			return nil, false
-		}
-		child, ok := with(v[i], path[1:], value)
-		out := slices.Clone(v)
-		out[i] = child
-		return out, ok
-	}
-	return nil, false
 }

@@ -80,7 +80,8 @@ func TestPresetErrorsNameTheDocument(t *testing.T) {
 	}
 }
 
-// TestVMsAreNotLookedUpAmongVMs: what VMs name is looked up among the other documents. Among all, the time would grow with the square of the VMs.
+// TestVMsAreNotLookedUpAmongVMs: what VMs name is looked up among the other documents. Among all, the time would grow
+// with the square of the VMs.
 func TestVMsAreNotLookedUpAmongVMs(t *testing.T) {
 	set, err := Read("x.yaml", strings.NewReader(presetCPU+selected["VM"]+"---\n"+strings.ReplaceAll(selected["VM"], "name: a", "name: b")))
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestQEMUTakesEachDiskThatIsAccepted: of each value on each bus and for each kind of disk, either the VMI is refused, or each QEMU takes the disk.
+// TestQEMUTakesEachDiskThatIsAccepted: of each value on each bus and for each kind of disk, either the VMI is refused,
+// or each QEMU takes the disk.
 func TestQEMUTakesEachDiskThatIsAccepted(t *testing.T) {
 	edits := map[string]func(*v1.Disk){"plain": func(*v1.Disk) {}, "shared": func(d *v1.Disk) { d.Shareable = ptr.To(true) },
 		"first": func(d *v1.Disk) { d.BootOrder = ptr.To(uint32(1)) }, "last": func(d *v1.Disk) { d.BootOrder = ptr.To(uint32(1<<31 - 1)) },

@@ -53,7 +53,7 @@ func readShown(t *testing.T, dir string) shown {
 	return s
 }
 
-// changes are what a case changes of another's arguments. The guest's name is in all.
+// changes returns what a case changes of another's arguments. The guest's name is in all.
 func (s shown) changes(other shown) (out []string) {
 	for _, c := range compare.Diff(other.args, s.args) {
 		if !strings.HasPrefix(c.Part, "name") {

@@ -11,24 +11,20 @@ import (
 )
 
 // clockOffset sets what the RTC is ahead of UTC. A time zone counts as it is when the guest starts.
-func clockOffset(c *v1.Clock, host Host, to *qemuargs.Clock, path *field.Path, why *Decisions) *field.Error {
+func clockOffset(c *v1.Clock, host Host, to *qemuargs.Clock, path *field.Path) *field.Error {
 	const offset, zone = "spec.domain.clock.utc.offsetSeconds", "spec.domain.clock.timezone"
-	why.add("clock.offset", offset+" "+zone, "")
-	why.add("clock.start", "", "")
 	switch {
 	case c == nil:
 		return nil
 	case c.UTC != nil:
 		to.Offset = ptr.Deref(c.UTC.OffsetSeconds, 0)
 	case c.Timezone != "":
-		why.add("clock.offset", offset+" "+zone+" host.zoneOffset", "the zone's time when the guest starts")
 		if host.ZoneOffset == nil {
 			return field.Invalid(path.Child("timezone"), c.Timezone, "the IANA has no such time zone; one is Europe/Berlin")
 		}
 		to.Offset = *host.ZoneOffset
 	}
 	if to.Offset != 0 {
-		why.add("clock.start", "host.now", "")
 		*to = to.At(time.Unix(host.Now, 0))
 	}
 	return nil

@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -11,34 +10,25 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/hostcpu"
 )
 
-// vcpus are the fields that the number of virtual CPUs is the product of.
-const vcpus = "spec.domain.cpu.sockets spec.domain.cpu.cores spec.domain.cpu.threads"
-
-func cpu(domain *v1.DomainSpec, host Host, why *Decisions) (qemuargs.CPU, error) {
-	why.add("cpu", "", "every machine has CPUs")
-	why.add("cpu.sockets", "spec.domain.cpu.sockets", "")
-	why.add("cpu.cores", "spec.domain.cpu.cores", "")
-	why.add("cpu.threads", "spec.domain.cpu.threads", "")
-	model, err := cpuModel(domain.CPU.Model, host, why)
+func cpu(domain *v1.DomainSpec, host Host) (qemuargs.CPU, error) {
+	model, err := cpuModel(domain.CPU.Model, host)
 	return qemuargs.CPU{
 		Model:   model,
 		Sockets: domain.CPU.Sockets, Cores: domain.CPU.Cores, Threads: domain.CPU.Threads,
-		Flags:      append(paravirtualFlags(domain, host.Accelerator, why), realtimeFlags(domain.CPU, why)...),
-		MaxSockets: maxSockets(domain.CPU, why),
+		Flags:      append(paravirtualFlags(domain, host.Accelerator), realtimeFlags(domain.CPU)...),
+		MaxSockets: maxSockets(domain.CPU),
 	}, err
 }
 
-// cpuModel is QEMU's name of a model. host-model is QEMU's model base with the flags of the host, where they are known: then the guest
-// keeps its CPU when it moves. Else it means all that the accelerator offers, as host-passthrough does. A model that no QEMU has is
-// refused here: QEMU would end at its start.
-func cpuModel(model string, host Host, why *Decisions) (string, error) {
+// cpuModel returns QEMU's name of a model. host-model is QEMU's model base with the flags of the host, where they are
+// known: then the guest keeps its CPU when it moves. Else it means all that the accelerator offers, as host-passthrough
+// does. A model that no QEMU has is refused here: QEMU would end at its start.
+func cpuModel(model string, host Host) (string, error) {
 	switch model {
 	case v1.HostModel, v1.HostPassthrough:
 		if model == v1.HostModel && len(host.HostModel) > 0 {
-			why.add("cpu.model", "spec.domain.cpu.model host.hostModel", "a CPU without features, to which the flags add those of the host")
 			return hostcpu.Base, nil
 		}
-		why.add("cpu.model", "spec.domain.cpu.model host.accelerator", "the host's own model under KVM, and max under TCG")
 		if host.Accelerator == qemuargs.KVM {
 			return "host", nil
 		}
@@ -51,12 +41,11 @@ func cpuModel(model string, host Host, why *Decisions) (string, error) {
 	if !v1.KnownCPUModel(model) {
 		return "", errors.New("QEMU has no such CPU model; qemu-system-x86_64 -cpu help lists the models")
 	}
-	why.add("cpu.model", "spec.domain.cpu.model", "")
 	return model, nil
 }
 
-// hostFlags are the flags of a host's own CPU, without those that later flags say otherwise.
-func hostFlags(c *v1.CPU, host Host, later []string, why *Decisions) (out []string) {
+// hostFlags returns the flags of a host's own CPU, without those that later flags say otherwise.
+func hostFlags(c *v1.CPU, host Host, later []string) (out []string) {
 	if c.Model != v1.HostModel {
 		return nil
 	}
@@ -68,24 +57,22 @@ func hostFlags(c *v1.CPU, host Host, later []string, why *Decisions) (out []stri
 			said["vmx-"] = true // QEMU warns of each part of a feature that is off
 		}
 	}
-	for i, flag := range host.HostModel {
+	for _, flag := range host.HostModel {
 		name, _, _ := strings.Cut(flag, "=")
 		if said[name] || said["vmx-"] && strings.HasPrefix(name, "vmx-") {
 			continue
 		}
-		why.add("cpu.flags["+flag+"]", fmt.Sprintf("spec.domain.cpu.model host.hostModel[%d]", i), "the host has it")
 		out = append(out, flag)
 	}
 	return out
 }
 
-// realtimeFlags turn performance counters off, as in KubeVirt: their interrupts would delay a guest that must answer in time.
-func realtimeFlags(cpu *v1.CPU, why *Decisions) []string {
+// realtimeFlags turn performance counters off, as in KubeVirt: their interrupts would delay a guest that must answer in
+// time.
+func realtimeFlags(cpu *v1.CPU) []string {
 	asked := slices.ContainsFunc(cpu.Features, func(f v1.CPUFeature) bool { return f.QEMUName() == "pmu" })
 	if cpu.Realtime == nil || asked {
 		return nil
 	}
-	const off = "pmu=off"
-	why.add("cpu.flags["+off+"]", "spec.domain.cpu.realtime", "off for a guest that must answer in time, unless the features name it")
-	return []string{off}
+	return []string{"pmu=off"}
 }

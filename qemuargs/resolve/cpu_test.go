@@ -59,7 +59,7 @@ func TestCPUModel(t *testing.T) {
 		{"-v1", "", ""},
 	} {
 		for accelerator, want := range map[qemuargs.Accelerator]string{qemuargs.KVM: c.kvm, qemuargs.TCG: c.tcg} {
-			if got, err := cpuModel(c.model, Host{Accelerator: accelerator}, nil); got != want || (err != nil) != (want == "") {
+			if got, err := cpuModel(c.model, Host{Accelerator: accelerator}); got != want || (err != nil) != (want == "") {
 				t.Errorf("%s with %s: %q, %v; want %q", c.model, accelerator, got, err, want)
 			}
 		}

@@ -66,16 +66,15 @@ func featureSince(name string) (since version, ok bool) {
 	return version{}, false
 }
 
-// KnownCPUFeature says whether any QEMU from 7.2 to 11.1 has a CPU feature.
+// KnownCPUFeature reports whether any QEMU from 7.2 to 11.1 has a CPU feature.
 func KnownCPUFeature(name string) bool {
 	_, known := featureSince(name)
 	return known
 }
 
-// cpuFeatures are the flags of the CPU's features, and the features without which the guest must not run. The
+// cpuFeatures returns the flags of the CPU's features, and the features without which the guest must not run. The
 // feature without is left out.
-func cpuFeatures(c *v1.CPU, without string, qemu version, path *field.Path, why *Decisions) (flags, required []string, errs field.ErrorList) {
-	const list = "spec.domain.cpu.features"
+func cpuFeatures(c *v1.CPU, without string, qemu version, path *field.Path) (flags, required []string, errs field.ErrorList) {
 	for i, f := range c.Features {
 		name := f.QEMUName()
 		if name == without {
@@ -94,10 +93,7 @@ func cpuFeatures(c *v1.CPU, without string, qemu version, path *field.Path, why 
 		if f.Policy == v1.FeatureDisable || f.Policy == v1.FeatureForbid {
 			state = qemuargs.Off
 		}
-		flag := name + "=" + string(state)
-		flags = append(flags, flag)
-		by := fmt.Sprintf("%s[%d].", list, i)
-		why.add("cpu.flags["+flag+"]", by+"name "+by+"policy", "on, unless the policy is disable or forbid")
+		flags = append(flags, name+"="+string(state))
 		if f.Policy == "" || f.Policy == v1.FeatureRequire {
 			required = append(required, name)
 		}

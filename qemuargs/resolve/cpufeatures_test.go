@@ -74,11 +74,11 @@ func TestOtherNamesAreQEMUs(t *testing.T) {
 // TestFeatureOfLaterQEMU: a node's QEMU that is too old for a feature is named.
 func TestFeatureOfLaterQEMU(t *testing.T) {
 	cpu := &v1.CPU{Features: []v1.CPUFeature{{Name: "aes"}, {Name: "cet-ss"}}}
-	_, _, errs := cpuFeatures(cpu, "", version{7, 2}, field.NewPath("features"), nil)
+	_, _, errs := cpuFeatures(cpu, "", version{7, 2}, field.NewPath("features"))
 	if len(errs) != 1 || errs[0].Field != "features[1].name" || !strings.Contains(errs[0].Detail, "this node's QEMU 7.2 has no such CPU feature; QEMU 11.1 has it") {
 		t.Errorf("QEMU 7.2: %v", errs)
 	}
-	if _, required, errs := cpuFeatures(cpu, "", version{11, 1}, field.NewPath("features"), nil); len(errs) > 0 || strings.Join(required, " ") != "aes cet-ss" {
+	if _, required, errs := cpuFeatures(cpu, "", version{11, 1}, field.NewPath("features")); len(errs) > 0 || strings.Join(required, " ") != "aes cet-ss" {
 		t.Errorf("QEMU 11.1: %v, %v", required, errs)
 	}
 }

@@ -11,16 +11,14 @@ import (
 )
 
 // tuning decides how a disk's data is read and written. It comes after source, and path is the disk's in the VMI.
-func tuning(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path, by entry) field.ErrorList {
+func tuning(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path) field.ErrorList {
 	disk.Shared = d.IsShared()
-	by.add("shared", ".shareable", "")
 	disk.OnError = onErrors[ptr.Deref(d.ErrorPolicy, "")]
-	by.add("onError", ".errorPolicy", "an I/O error stops the guest before the guest sees it, unless the disk says otherwise")
 	var errs field.ErrorList
 	for _, err := range []*field.Error{
-		caching(disk, d, volume, host, path, by),
-		kindOfIO(disk, d, volume, host, path.Child("io"), by),
-		blockSizes(disk, d, volume, host, path.Child("blockSize"), by),
+		caching(disk, d, volume, host, path),
+		kindOfIO(disk, d, volume, host, path.Child("io")),
+		blockSizes(disk, d, volume, host, path.Child("blockSize")),
 	} {
 		if err != nil {
 			errs = append(errs, err)
@@ -34,41 +32,35 @@ var onErrors = map[v1.DiskErrorPolicy]qemuargs.OnError{
 	v1.DiskErrorPolicyReport: qemuargs.Report, v1.DiskErrorPolicyEnospace: qemuargs.StopIfFull,
 }
 
-// inMemory says whether a disk lies in memory, where there is no page cache to be avoided.
+// inMemory reports whether a disk lies in memory, where there is no page cache to be avoided.
 func inMemory(volume *v1.Volume) bool { return volume.CloudInit() != nil }
 
-// goesPastCache says whether O_DIRECT works on every file of a disk.
+// goesPastCache reports whether O_DIRECT works on every file of a disk.
 func goesPastCache(d *qemuargs.Disk) bool {
 	return d.Image.Direct && (d.Overlay == nil || d.Overlay.Direct)
 }
 
 // caching decides between the cache modes. KubeVirt's choice, where the disk has none: none if O_DIRECT works, else
 // writethrough. Here a base that is only read may be in the page cache all the same.
-func caching(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path, by entry) *field.Error {
-	written, overlay, writtenIs := disk.Image.Direct, disk.Overlay, "image.direct"
+func caching(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path) *field.Error {
+	written, overlay := disk.Image.Direct, disk.Overlay
 	if overlay != nil {
-		written, writtenIs = overlay.Direct, "overlay.direct"
+		written = overlay.Direct
 	}
 	switch {
 	case inMemory(volume):
 		disk.WriteThrough = d.Cache == v1.CacheWriteThrough
-		by.add("writeThrough", ".cache", "the seed lies in memory, and has a write cache unless cache is writethrough")
 		return nil
 	case d.Cache == "" && !disk.Shared:
 		disk.WriteThrough = !written
-		by.add("writeThrough", ".cache =disks["+disk.Name+"]."+writtenIs, "no cache mode is named: O_DIRECT, and where that does not work each write goes through to the disk")
 		return nil
 	case d.Cache == v1.CacheWriteThrough, d.Cache == v1.CacheWriteBack:
 		disk.Image.Direct, disk.WriteThrough = false, d.Cache == v1.CacheWriteThrough
-		by.add("image.direct", ".cache", "the cache mode keeps the data in the host's page cache")
-		by.add("writeThrough", ".cache", "")
 		if overlay != nil {
 			overlay.Direct = false
-			by.add("overlay.direct", ".cache", "the cache mode keeps the data in the host's page cache")
 		}
 		return nil
 	}
-	by.add("writeThrough", ".cache", "with cache none the guest flushes")
 	if goesPastCache(disk) || disk.Image.Path == "" { // without an image there is another error already
 		return nil
 	}
@@ -79,8 +71,7 @@ func caching(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path
 }
 
 // kindOfIO decides between the kinds of I/O.
-func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path, by entry) *field.Error {
-	by.add("aio", ".io", "")
+func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path) *field.Error {
 	switch {
 	case inMemory(volume):
 		return nil // where the kinds of I/O are one
@@ -107,7 +98,6 @@ func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, pat
 	if goesPastCache(disk) && facts.FullyTaken() && host.AIO.NativePlenty {
 		disk.AIO = qemuargs.Native
 	}
-	by.add("aio", ".io .cache host.claims[].direct host.claims[].block host.claims[].size host.claims[].taken host.aio.nativePlenty", "no kind is named: native for a device, and for a file that has all of its room, if cache is none and the node has plenty of room for native I/O; else threads")
 	return nil
 }
 
@@ -115,18 +105,11 @@ func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, pat
 const maxSector = 4096
 
 // blockSizes decides what sectors the guest sees.
-func blockSizes(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path, by entry) *field.Error {
-	by.add("blocks", ".blockSize", "")
-	says := func(fields, rule string) {
-		for _, size := range []string{"logical", "physical", "discardGranularity"} {
-			by.add("blocks."+size, fields+"."+size, rule)
-		}
-	}
+func blockSizes(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path) *field.Error {
 	switch {
 	case d.BlockSize.MatchesVolume():
 		path = path.Child("matchVolume")
-		facts, are := matched(disk, volume, host)
-		says(are, "that of the volume's device, or of the file system that takes the guest's writes")
+		facts := matched(disk, volume, host)
 		switch {
 		case disk.Image.Path == "":
 			return nil
@@ -145,21 +128,18 @@ func blockSizes(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, p
 		c := d.BlockSize.Custom
 		disk.Blocks = &qemuargs.BlockSizes{Logical: c.Logical, Physical: c.Physical, DiscardGranularity: c.DiscardGranularity}
 		disk.NoDiscard = d.Disk != nil && d.Disk.Bus == v1.DiskBusVirtio && c.DiscardGranularity != nil && *c.DiscardGranularity == 0
-		by.add("noDiscard", ".blockSize.custom.discardGranularity .disk.bus", "virtio-blk offers to discard, whatever the granularity is")
-		says(".blockSize.custom", "")
 	}
 	return nil
 }
 
-// matched are the block sizes of where the guest's writes go, and the fields and facts that say them. The sizes are nil if
+// matched returns the block sizes of where the guest's writes go. The sizes are nil if
 // they are not known.
-func matched(disk *qemuargs.Disk, volume *v1.Volume, host Host) (sizes *qemuargs.BlockSizes, are string) {
-	const enabled = ".blockSize.matchVolume.enabled "
+func matched(disk *qemuargs.Disk, volume *v1.Volume, host Host) *qemuargs.BlockSizes {
 	if facts, ok := host.Claims[volume.Name]; ok && disk.Overlay == nil {
-		return facts.Blocks, enabled + "host.claims[].blocks"
+		return facts.Blocks
 	}
 	if inMemory(volume) {
-		return nil, ""
+		return nil
 	}
-	return host.OverlayBlocks, enabled + "host.overlayBlocks"
+	return host.OverlayBlocks
 }

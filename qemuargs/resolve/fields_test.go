@@ -79,7 +79,7 @@ func fields(of map[string]any, path string) (out []listed) {
 	return out
 }
 
-// refusal is what is said of a field that is refused; empty of another field.
+// refusal returns what is said of a field that is refused; empty of another field.
 func refusal(of map[string]any) string {
 	rules, _ := of["x-kubernetes-validations"].([]any)
 	text, _ := of["description"].(string)
@@ -96,7 +96,7 @@ func refusal(of map[string]any) string {
 	return ""
 }
 
-// becomes says what becomes of a field, by the cases that show it.
+// becomes returns what becomes of a field, by the cases that show it.
 func (f listed) becomes(t *testing.T, all []shown) string {
 	t.Helper()
 	var links []string
@@ -127,7 +127,7 @@ func (f listed) becomes(t *testing.T, all []shown) string {
 	return "no argument: " + firstSentence(f.said)
 }
 
-// shows says whether a case of a field shows another: the same, one below it, or the map that it is a key of.
+// shows reports whether a case of a field shows another: the same, one below it, or the map that it is a key of.
 func shows(of, path string) bool {
 	return of == path || strings.HasPrefix(path, of+".") || strings.HasPrefix(of, path+".")
 }
@@ -137,7 +137,7 @@ func firstSentence(text string) string {
 	return strings.TrimSuffix(first, ".")
 }
 
-// fieldTable is the part of the page that lists the fields.
+// fieldTable returns the part of the page that lists the fields.
 func fieldTable(t *testing.T, all []shown) string {
 	t.Helper()
 	text, err := os.ReadFile("../../config/crd/kubevirt.io_virtualmachineinstances.yaml")

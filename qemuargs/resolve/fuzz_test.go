@@ -35,7 +35,7 @@ func (c *choices) maybe() *bool {
 
 func choose[T any](c *choices, from ...T) T { return from[c.number(len(from))] }
 
-// order is a boot order, mostly none.
+// order returns a boot order, mostly none.
 func (c *choices) order() *uint32 {
 	if n := c.number(8); n > 4 {
 		return ptr.To(uint32(n - 5))
@@ -43,7 +43,7 @@ func (c *choices) order() *uint32 {
 	return nil
 }
 
-// vmi is a VMI that is mostly valid, and the host it is on.
+// vmi returns a VMI that is mostly valid, and the host it is on.
 func (c *choices) vmi() (*v1.VirtualMachineInstance, Host) {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: choose(c, "a", "a.b", "with,comma"), Namespace: "default", UID: "0a1b2c3d-0000-4000-8000-000000000001"}}
 	host := Host{Accelerator: qemuargs.TCG, QEMUVersion: "7.2.22", ContainerDisks: map[string]qemuargs.ImageFacts{}, NICs: map[string]NIC{}}
@@ -105,12 +105,12 @@ func (c *choices) devices(d *v1.Devices) {
 	}
 }
 
-// place is a PCI address, of which some are none.
+// place returns a PCI address, of which some are none.
 func (c *choices) place() string {
 	return choose(c, "0000:03:00.0", "0000:00:06.0", "0000:00:10.0", "0000:20:00.0", "0000:00:1e.0", "0000:00:1f.0", "a,b")
 }
 
-// tuning is mostly none, so that most VMIs stay valid.
+// tuning returns mostly none, so that most VMIs stay valid.
 func (c *choices) tuning(d *v1.Disk) {
 	if c.number(4) < 3 {
 		return

@@ -20,9 +20,9 @@ func TestMain(m *testing.M) {
 	golden.Main(m, "testdata/machines/*/*.args", "testdata/machines/*/*.errors", "testdata/machines/*/machine.json", "testdata/refusals/*/errors")
 }
 
-// A case is a folder with a vmi.yaml that shows one feature. Where the node or the
-// pod matter, a host.yaml says what of testdata/hosts is otherwise. Where an older host refuses the case, a file of that
-// host's name and .errors holds the errors.
+// A case is a folder with a vmi.yaml that shows one feature. Where the node or the pod matter, a host.yaml says what of
+// testdata/hosts is otherwise. Where an older host refuses the case, a file of that host's name and .errors holds the
+// errors.
 const (
 	machineCases = "testdata/machines/*"
 	refusalCases = "testdata/refusals/*"

@@ -30,8 +30,8 @@ type Host struct {
 	VhostNet bool `json:"vhostNet,omitempty"`
 	// NoHyperV: the node's kernel has none of Hyper-V's interfaces.
 	NoHyperV bool `json:"noHyperV,omitempty"`
-	// HostModel are the flags that make QEMU's CPU model base all that the accelerator offers (package hostcpu). Without them the
-	// guest's CPU is QEMU's model host or max, which means something else on other nodes.
+	// HostModel are the flags that make QEMU's CPU model base all that the accelerator offers (package hostcpu). Without
+	// them the guest's CPU is QEMU's model host or max, which means something else on other nodes.
 	HostModel []string `json:"hostModel,omitempty"`
 	// TSCFrequency is what all nodes can give a guest that needs a TSC of one frequency, in Hz; 0 for none.
 	TSCFrequency int64 `json:"tscFrequency,omitempty"`
@@ -46,7 +46,8 @@ type Host struct {
 	// ZoneOffset is what the VMI's time zone is ahead of UTC then, in seconds. It is unset for a zone
 	// that is none.
 	ZoneOffset *int64 `json:"zoneOffset,omitempty"`
-	// CPUNodes are the host's NUMA nodes of the CPUs that the pod has to itself, in the order in which the guest's CPUs get them.
+	// CPUNodes are the host's NUMA nodes of the CPUs that the pod has to itself, in the order in which the guest's CPUs
+	// get them.
 	CPUNodes []int `json:"cpuNodes,omitempty"`
 	// NICs by interface name.
 	NICs map[string]NIC `json:"nics,omitempty"`

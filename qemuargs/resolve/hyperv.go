@@ -11,43 +11,23 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// The fields of what the guest is offered of Hyper-V and KVM.
-const (
-	features = "spec.domain.features."
-	hyperv   = features + "hyperv."
-)
+// paravirtual collects flags of -cpu that only KVM has.
+type paravirtual struct{ flags []string }
 
-// paravirtual collects flags of -cpu that only KVM has, each with what it was decided by.
-type paravirtual struct {
-	flags []string
-	why   *Decisions
-}
-
-// add adds a flag. by are fields, of which each can be turned on and off by its field enabled.
-func (p *paravirtual) add(on bool, flag string, by ...string) {
-	if !on {
-		return
+// add adds a flag, if it is on.
+func (p *paravirtual) add(on bool, flag string) {
+	if on {
+		p.flags = append(p.flags, flag)
 	}
-	p.flags = append(p.flags, flag)
-	p.why.add("cpu.flags["+flag+"]", strings.Join(by, " ")+" host.accelerator", "only KVM has it")
 }
 
-// switched is a field that is there or not, and its field enabled.
-func switched(fields ...string) string {
-	var out []string
-	for _, f := range fields {
-		out = append(out, f, f+".enabled")
-	}
-	return strings.Join(out, " ")
-}
-
-// paravirtualFlags are the interfaces of KVM and of Hyper-V. Under TCG QEMU 7.2 does not start with some of them, and later
-// QEMUs ignore them all: an emulated guest has none.
-func paravirtualFlags(domain *v1.DomainSpec, accelerator qemuargs.Accelerator, why *Decisions) []string {
+// paravirtualFlags returns the interfaces of KVM and of Hyper-V. Under TCG QEMU 7.2 does not start with some of them,
+// and later QEMUs ignore them all: an emulated guest has none.
+func paravirtualFlags(domain *v1.DomainSpec, accelerator qemuargs.Accelerator) []string {
 	if accelerator != qemuargs.KVM {
 		return nil
 	}
-	p := &paravirtual{why: why}
+	p := &paravirtual{}
 	f := domain.Features
 	if f == nil {
 		f = &v1.Features{}
@@ -56,68 +36,61 @@ func paravirtualFlags(domain *v1.DomainSpec, accelerator qemuargs.Accelerator, w
 	if domain.Clock != nil && domain.Clock.Timer != nil {
 		timers = domain.Clock.Timer
 	}
-	p.add(timers.KVM != nil && !enabled(timers.KVM.Present), "kvmclock=off", "spec.domain.clock.timer.kvm.present")
-	p.add(f.KVM != nil && f.KVM.Hidden, "kvm=off", features+"kvm.hidden")
-	p.add(f.APIC != nil && f.APIC.EndOfInterrupt, "kvm-pv-eoi=on", features+"apic.endOfInterrupt")
+	p.add(timers.KVM != nil && !enabled(timers.KVM.Present), "kvmclock=off")
+	p.add(f.KVM != nil && f.KVM.Hidden, "kvm=off")
+	p.add(f.APIC != nil && f.APIC.EndOfInterrupt, "kvm-pv-eoi=on")
 	if f.Pvspinlock != nil {
 		state := map[bool]qemuargs.Switch{true: qemuargs.On, false: qemuargs.Off}[f.Pvspinlock.Is()]
-		p.add(true, "kvm-pv-unhalt="+string(state), switched(features+"pvspinlock"))
+		p.add(true, "kvm-pv-unhalt="+string(state))
 	}
-	p.add(f.HypervPassthrough.Is(), "hv-passthrough=on", switched(features+"hypervPassthrough"))
+	p.add(f.HypervPassthrough.Is(), "hv-passthrough=on")
 	h := f.Hyperv
 	if h == nil {
 		h = &v1.FeatureHyperv{}
 	}
-	p.add(timers.Hyperv != nil && enabled(timers.Hyperv.Present) || h.SyNICTimer.Is(), "hv-time=on",
-		"spec.domain.clock.timer.hyperv spec.domain.clock.timer.hyperv.present", switched(hyperv+"synictimer"))
+	p.add(timers.Hyperv != nil && enabled(timers.Hyperv.Present) || h.SyNICTimer.Is(), "hv-time=on")
 	p.hyperv(h)
-	p.add(domain.Devices.HasPanic(v1.PanicHyperv), "hv-crash=on", panicBy)
+	p.add(domain.Devices.HasPanic(v1.PanicHyperv), "hv-crash=on")
 	return p.flags
 }
 
 // hyperv adds the interfaces of a VMI that has its defaults: what they need of each other is on.
 func (p *paravirtual) hyperv(h *v1.FeatureHyperv) {
-	p.add(h.Relaxed.Is(), "hv-relaxed=on", switched(hyperv+"relaxed"))
-	p.add(h.VAPIC.Is(), "hv-vapic=on", switched(hyperv+"vapic"))
+	p.add(h.Relaxed.Is(), "hv-relaxed=on")
+	p.add(h.VAPIC.Is(), "hv-vapic=on")
 	if s := h.Spinlocks; s.Is() {
-		p.add(true, fmt.Sprintf("hv-spinlocks=%#x", *s.Retries), switched(hyperv+"spinlocks"), hyperv+"spinlocks.spinlocks")
+		p.add(true, fmt.Sprintf("hv-spinlocks=%#x", *s.Retries))
 	}
-	p.add(h.VPIndex.Is(), "hv-vpindex=on", switched(hyperv+"vpindex"))
-	p.add(h.Runtime.Is(), "hv-runtime=on", switched(hyperv+"runtime"))
-	p.add(h.SyNIC.Is(), "hv-synic=on", switched(hyperv+"synic"))
+	p.add(h.VPIndex.Is(), "hv-vpindex=on")
+	p.add(h.Runtime.Is(), "hv-runtime=on")
+	p.add(h.SyNIC.Is(), "hv-synic=on")
 	timers := h.SyNICTimer.Is()
-	p.add(timers, "hv-stimer=on", switched(hyperv+"synictimer"))
-	p.add(timers && h.SyNICTimer.Direct.Is(), "hv-stimer-direct=on", switched(hyperv+"synictimer", hyperv+"synictimer.direct"))
-	p.add(h.Reset.Is(), "hv-reset=on", switched(hyperv+"reset"))
+	p.add(timers, "hv-stimer=on")
+	p.add(timers && h.SyNICTimer.Direct.Is(), "hv-stimer-direct=on")
+	p.add(h.Reset.Is(), "hv-reset=on")
 	if v := h.VendorID; v.Is() {
-		p.add(true, "hv-vendor-id="+v.VendorID, switched(hyperv+"vendorid"), hyperv+"vendorid.vendorid")
+		p.add(true, "hv-vendor-id="+v.VendorID)
 	}
-	p.add(h.Frequencies.Is(), "hv-frequencies=on", switched(hyperv+"frequencies"))
-	p.add(h.Reenlightenment.Is(), "hv-reenlightenment=on", switched(hyperv+"reenlightenment"))
+	p.add(h.Frequencies.Is(), "hv-frequencies=on")
+	p.add(h.Reenlightenment.Is(), "hv-reenlightenment=on")
 	flush := h.TLBFlush.Is()
-	p.add(flush, "hv-tlbflush=on", switched(hyperv+"tlbflush"))
-	p.add(flush && h.TLBFlush.Direct.Is(), "hv-tlbflush-direct=on", switched(hyperv+"tlbflush", hyperv+"tlbflush.direct"))
-	p.add(flush && h.TLBFlush.Extended.Is(), "hv-tlbflush-ext=on", switched(hyperv+"tlbflush", hyperv+"tlbflush.extended"))
-	p.add(h.IPI.Is(), "hv-ipi=on", switched(hyperv+"ipi"))
-	p.add(h.EVMCS.Is(), "hv-evmcs=on", switched(hyperv+"evmcs"))
+	p.add(flush, "hv-tlbflush=on")
+	p.add(flush && h.TLBFlush.Direct.Is(), "hv-tlbflush-direct=on")
+	p.add(flush && h.TLBFlush.Extended.Is(), "hv-tlbflush-ext=on")
+	p.add(h.IPI.Is(), "hv-ipi=on")
+	p.add(h.EVMCS.Is(), "hv-evmcs=on")
 }
 
-// tscFrequency is the flag of a guest whose TSC keeps its frequency on other nodes. Only KVM's guests have one.
-func tscFrequency(domain *v1.DomainSpec, host Host, why *Decisions) []string {
+// tscFrequency returns the flag of a guest whose TSC keeps its frequency on other nodes. Only KVM's guests have one.
+func tscFrequency(domain *v1.DomainSpec, host Host) []string {
 	if host.Accelerator != qemuargs.KVM || !domain.NeedsTSCFrequency() || v1.CheckTSC(host.TSCFrequency) != nil {
 		return nil
 	}
-	flag := fmt.Sprintf("tsc-frequency=%d", host.TSCFrequency)
-	by := "spec.domain.cpu.features"
-	if f := domain.Features; f != nil && f.Hyperv != nil && f.Hyperv.Reenlightenment.Is() {
-		by = switched(hyperv + "reenlightenment")
-	}
-	why.add("cpu.flags["+flag+"]", by+" host.tscFrequency host.accelerator", "in Hz, so that the guest can move")
-	return []string{flag}
+	return []string{fmt.Sprintf("tsc-frequency=%d", host.TSCFrequency)}
 }
 
-// notEmulated is the CPU feature that the guest needs for evmcs alone; empty if it is not emulated, or has no evmcs. An emulated
-// guest has no evmcs, and QEMU cannot emulate vmx.
+// notEmulated returns the CPU feature that the guest needs for evmcs alone; empty if it is not emulated, or has no
+// evmcs. An emulated guest has no evmcs, and QEMU cannot emulate vmx.
 func notEmulated(domain *v1.DomainSpec, accelerator qemuargs.Accelerator) string {
 	if accelerator == qemuargs.KVM {
 		return ""
@@ -125,7 +98,8 @@ func notEmulated(domain *v1.DomainSpec, accelerator qemuargs.Accelerator) string
 	return NotEmulated(domain)
 }
 
-// NotEmulated is the CPU feature that the guest is without where it is emulated, for evmcs alone needs it; empty for none.
+// NotEmulated returns the CPU feature that the guest is without where it is emulated, for evmcs alone needs it; empty
+// for none.
 func NotEmulated(domain *v1.DomainSpec) string {
 	if domain.Features == nil || domain.Features.Hyperv == nil || !domain.Features.Hyperv.EVMCS.Is() {
 		return ""
@@ -133,8 +107,8 @@ func NotEmulated(domain *v1.DomainSpec) string {
 	return "vmx"
 }
 
-// kernelWithoutHyperV refuses Hyper-V's interfaces on a node whose kernel has none, but for those that QEMU does without the
-// kernel. With the others QEMU ends at its start, or tells the guest of none.
+// kernelWithoutHyperV refuses Hyper-V's interfaces on a node whose kernel has none, but for those that QEMU does
+// without the kernel. With the others QEMU ends at its start, or tells the guest of none.
 func kernelWithoutHyperV(flags []string, host Host, path *field.Path) *field.Error {
 	if !host.NoHyperV || host.Accelerator != qemuargs.KVM {
 		return nil

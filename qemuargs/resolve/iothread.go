@@ -15,26 +15,13 @@ import (
 // version90 is the first QEMU that shares a disk's queues out among threads.
 var version90 = version{9, 0}
 
-// The fields that decide about threads.
-const (
-	threadFields = "spec.domain.ioThreadsPolicy " + diskList + "[*].dedicatedIOThread"
-	poolCount    = "spec.domain.ioThreads.supplementalPoolThreadCount"
-	cpuRequest   = "spec.domain.resources.requests.cpu"
-)
-
 // ioThreads gives the disks on bus virtio, and the SCSI controller, their threads, as KubeVirt does.
-func ioThreads(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, why *Decisions) *field.Error {
+func ioThreads(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine) *field.Error {
 	domain := &vmi.Spec.Domain
 	policy := ptr.Deref(domain.IOThreadsPolicy, "")
 	dedicated := func(d v1.Disk) bool { return ptr.Deref(d.DedicatedIOThread, false) }
-	for i, d := range m.Disks {
-		by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i}
-		by.add("ioThread", ".disk.bus "+threadFields, "no thread of its own, unless a policy or a disk asks for threads")
-		by.add("ioThreadPool", poolCount, "only the policy supplementalPool has a pool")
-	}
-	why.add("scsi.ioThread", threadFields, "the first of the threads that disks share")
 	if policy == v1.IOThreadsPolicySupplementalPool {
-		return pool(int(ptr.Deref(domain.IOThreads.SupplementalPoolThreadCount, 0)), domain, host, m, why)
+		return pool(int(ptr.Deref(domain.IOThreads.SupplementalPoolThreadCount, 0)), domain, host, m)
 	}
 	if policy == "" && !slices.ContainsFunc(domain.Devices.Disks, dedicated) {
 		return nil
@@ -51,62 +38,57 @@ func ioThreads(vmi *v1.VirtualMachineInstance, host Host, m *qemuargs.Machine, w
 	if m.SCSI != nil {
 		shared = max(shared, 1)
 	}
-	limit, limitFields := threadLimit(domain)
-	shared = min(shared, max(limit-own, 1))
+	shared = min(shared, max(threadLimit(domain)-own, 1))
 	if shared+own > v1.MaxIOThreads {
 		return field.Invalid(field.NewPath("spec", "domain", "devices", "disks"), "", fmt.Sprintf("%d disks have a thread of their own (dedicatedIOThread); a machine has %d threads for disks at most", own, v1.MaxIOThreads))
 	}
-	threads := addThreads(m, shared+own, threadFields+" "+limitFields, "a thread for each disk that asks for its own, and for the others one, or with the policy auto as many as their turn needs: twice the pod's CPUs in all", why)
+	threads := addThreads(m, shared+own)
 	turn, next := 0, shared
 	for i, d := range domain.Devices.Disks {
-		by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i}
 		switch {
 		case dedicated(d):
 			m.Disks[i].IOThread, next = threads[next], next+1
-			by.add("ioThread", diskList+"[*].disk.bus "+threadFields+" "+limitFields, "a thread of its own")
 		case m.Disks[i].IsVirtio():
 			m.Disks[i].IOThread, turn = threads[turn], (turn+1)%shared
-			by.add("ioThread", diskList+"[..].disk.bus "+threadFields+" "+limitFields, "the next of the threads that disks share")
 		}
 	}
 	if m.SCSI != nil {
 		m.SCSI.IOThread = threads[0]
 	}
-	spareRoom(domain, m, threadFields+" "+limitFields, why)
+	spareRoom(domain, m)
 	return nil
 }
 
-// spareRoom leaves native I/O to disks that ask for it, if there are several threads: each takes 1024 of the node's fs.aio-max-nr, which all pods share.
-func spareRoom(domain *v1.DomainSpec, m *qemuargs.Machine, fields string, why *Decisions) {
+// spareRoom leaves native I/O to disks that ask for it, if there are several threads: each takes 1024 of the node's
+// fs.aio-max-nr, which all pods share.
+func spareRoom(domain *v1.DomainSpec, m *qemuargs.Machine) {
 	if len(m.IOThreads) < 2 {
 		return
 	}
 	for i, d := range domain.Devices.Disks {
 		if m.Disks[i].AIO == qemuargs.Native && d.IO == "" {
 			m.Disks[i].AIO = ""
-			by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i}
-			by.add("aio", ".io "+fields, "no kind is named, and several threads would take much of the node's room for native I/O")
 		}
 	}
 }
 
-// threadLimit is how many threads there are in all before disks must share: with the policy auto two for each CPU that
-// the pod requests, or else may use; otherwise one. It also returns the fields that say so.
-func threadLimit(domain *v1.DomainSpec) (limit int, fields string) {
+// threadLimit returns how many threads there are in all before disks must share: with the policy auto two for each CPU
+// that the pod requests, or else may use; otherwise one. It also returns the fields that say so.
+func threadLimit(domain *v1.DomainSpec) int {
 	if ptr.Deref(domain.IOThreadsPolicy, "") != v1.IOThreadsPolicyAuto {
-		return 1, ""
+		return 1
 	}
-	cpus, fields := int64(1), cpuRequest
+	cpus := int64(1)
 	if request, ok := domain.Resources.Requests[corev1.ResourceCPU]; ok {
 		cpus = request.Value()
 	} else if limit, ok := domain.Resources.Limits[corev1.ResourceCPU]; ok {
-		cpus, fields = limit.Value(), cpuRequest+" spec.domain.resources.limits.cpu"
+		cpus = limit.Value()
 	}
-	return int(2 * min(max(cpus, 1), v1.MaxIOThreads/2)), fields
+	return int(2 * min(max(cpus, 1), v1.MaxIOThreads/2))
 }
 
 // pool has all threads serve each disk on bus virtio.
-func pool(count int, domain *v1.DomainSpec, host Host, m *qemuargs.Machine, why *Decisions) *field.Error {
+func pool(count int, domain *v1.DomainSpec, host Host, m *qemuargs.Machine) *field.Error {
 	qemu, err := release(host.QEMUVersion)
 	if err != nil {
 		return nil // the machine's type says so
@@ -114,27 +96,22 @@ func pool(count int, domain *v1.DomainSpec, host Host, m *qemuargs.Machine, why 
 	if qemu.before(version90) {
 		return field.Forbidden(field.NewPath("spec", "domain", "ioThreadsPolicy"), fmt.Sprintf("supplementalPool needs QEMU 9.0, and this node has QEMU %s; use shared or auto", host.QEMUVersion))
 	}
-	threads := addThreads(m, count, "spec.domain.ioThreadsPolicy "+poolCount, "the threads of the pool", why)
+	threads := addThreads(m, count)
 	for i := range m.Disks {
 		if d := &m.Disks[i]; d.IsVirtio() {
 			d.IOThreadPool = threads
-			by := entry{to: why, list: "disks", name: d.Name, field: diskList, index: i}
-			by.add("ioThreadPool", ".disk.bus "+poolCount, "all threads of the pool")
 		}
 	}
-	spareRoom(domain, m, "spec.domain.ioThreadsPolicy "+poolCount, why)
+	spareRoom(domain, m)
 	return nil
 }
 
 // addThreads names the machine's threads as libvirt does.
-func addThreads(m *qemuargs.Machine, count int, by, rule string, why *Decisions) (ids []string) {
+func addThreads(m *qemuargs.Machine, count int) (ids []string) {
 	for n := 1; n <= count; n++ {
 		id := fmt.Sprintf("iothread%d", n)
 		ids = append(ids, id)
 		m.IOThreads = append(m.IOThreads, qemuargs.IOThread{ID: id})
-		e := entry{to: why, list: "ioThreads", name: id}
-		e.add("", by, rule)
-		e.add("id", "", "the thread's number")
 	}
 	return ids
 }

@@ -92,7 +92,7 @@ func (b *breeder) cross(into, from map[string]any, depth int) {
 	}
 }
 
-// joined is a list and those elements of another whose names it does not have.
+// joined returns a list and those elements of another whose names it does not have.
 func joined(list, more []any) []any {
 	name := func(element any) any {
 		fields, _ := element.(map[string]any)
@@ -135,7 +135,7 @@ func (b *breeder) change(tree map[string]any) {
 	}
 }
 
-// value is another value than old: mostly of the same type.
+// value returns another value than old: mostly of the same type.
 func (b *breeder) value(old any) any {
 	texts := []string{"", "a,b", "x\n-y", "virtio", "sata", "scsi", "usb", "q35", "pc-q35-7.2", "host-model", "Haswell", "64Mi", "1", "-1", "9Ei", "0.5",
 		strings.Repeat("long", 20), "00:00:00:00:00:00", "../..", "Ünï", "\x00", "default"}

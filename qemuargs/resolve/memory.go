@@ -9,44 +9,33 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-func hugePages(memory *v1.Memory, why *Decisions) int64 {
-	why.add("hugePageBytes", "spec.domain.memory.hugepages.pageSize", "")
+func hugePages(memory *v1.Memory) int64 {
 	return memory.Hugepages.Bytes()
 }
 
-// memoryPlaces is nil for a guest whose memory cannot grow: places cost the guest memory (package qemuargs, places.go).
-func memoryPlaces(memory *v1.Memory, why *Decisions) *qemuargs.MemoryPlaces {
-	const rule = "only if it is more than the guest begins with"
-	why.add("memory", "spec.domain.memory.maxGuest spec.domain.memory.guest", rule)
+// memoryPlaces returns nil for a guest whose memory cannot grow: places cost the guest memory (package qemuargs,
+// places.go).
+func memoryPlaces(memory *v1.Memory) *qemuargs.MemoryPlaces {
 	if memory.MaxGuest == nil || memory.MaxGuest.Cmp(*memory.Guest) <= 0 {
 		return nil
 	}
-	why.add("memory.maxBytes", "spec.domain.memory.maxGuest spec.domain.memory.guest", rule)
 	return &qemuargs.MemoryPlaces{MaxBytes: memory.MaxGuest.Value()}
 }
 
-// maxSockets is 0 for a guest that gets no more CPUs.
-func maxSockets(cpu *v1.CPU, why *Decisions) uint32 {
-	why.add("cpu.maxSockets", "spec.domain.cpu.maxSockets spec.domain.cpu.sockets", "only if there are more than the guest begins with")
+// maxSockets returns 0 for a guest that gets no more CPUs.
+func maxSockets(cpu *v1.CPU) uint32 {
 	if cpu.MaxSockets <= cpu.Sockets {
 		return 0
 	}
 	return cpu.MaxSockets
 }
 
-// keepsPages says whether the guest's pages stay QEMU's when the guest has freed them, as in KubeVirt. A huge page that QEMU
-// gives back is another pod's before the guest wants it again, and the guest would be killed. A guest with CPUs of its own is not to
-// wait for pages that it had before. An annotation asks for the same.
-func keepsPages(vmi *v1.VirtualMachineInstance) bool {
-	domain := &vmi.Spec.Domain
-	return domain.Memory.Hugepages != nil || domain.CPU.Dedicated() || vmi.Annotations[v1.NoFreePageReportingAnnotation] == "true"
-}
-
-// smallAddresses is how much memory a CPU with 40 bits for addresses can have, in bytes. QEMU puts up to 4 GiB of devices below, up to 32 GiB above, and
-// nothing into the last 12 GiB of an AMD CPU's TiB.
+// smallAddresses is how much memory a CPU with 40 bits for addresses can have, in bytes. QEMU puts up to 4 GiB of
+// devices below, up to 32 GiB above, and nothing into the last 12 GiB of an AMD CPU's TiB.
 const smallAddresses = int64(960) << 30
 
-// fitsAddresses refuses memory that the CPU model cannot address. All of QEMU's models have 40 bits but those that take the host's own.
+// fitsAddresses refuses memory that the CPU model cannot address. All of QEMU's models have 40 bits but those that take
+// the host's own.
 func fitsAddresses(domain *v1.DomainSpec, m *qemuargs.Machine, path *field.Path) *field.Error {
 	if m.Accelerator == qemuargs.KVM && (m.CPU.Model == "host" || m.CPU.Model == "max") {
 		return nil

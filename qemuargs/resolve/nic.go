@@ -31,139 +31,81 @@ const (
 	maxQueuesOfAll = 96
 )
 
-// queueSizeRule is its reason, in short.
-const queueSizeRule = "QEMU's own number, written down because later releases have another"
-
-// noOffload is the reason why offloads are off.
-const noOffload = "QEMU would ask the host's kernel for the offload: without it the guest can run on any host"
-
-// vhostRule is the reason for vhost-net. Without KVM each notification between the guest and
-// the kernel goes through QEMU anyway; libvirt does not use vhost-net then either.
-const vhostRule = "with KVM the node's kernel moves the packets of a virtio card, if it can"
-
-// interfaces is the list in the VMI.
-const interfaces = "spec.domain.devices.interfaces"
-
-func nics(vmi *v1.VirtualMachineInstance, host Host, board version, slots *allocator, why *Decisions) []qemuargs.NIC {
-	var out []qemuargs.NIC
-	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		by := entry{to: why, list: "nics", name: nic.Name, field: interfaces, index: i}
-		n := qemuargs.NIC{
-			Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: mac(vmi, nic, host.NICs[nic.Name], by),
-			MTU: host.NICs[nic.Name].MTU, Queues: queues(vmi, nic, by), BootIndex: ptr.Deref(nic.BootOrder, 0), ACPIIndex: nic.ACPIIndex,
-			User: host.NICs[nic.Name].User, Down: nic.Link() == v1.LinkDown,
+// nics adds the network cards.
+func nics(b *build) {
+	for i, nic := range b.devices().Interfaces {
+		n := card(b, i, nic)
+		if nic.SRIOV != nil && n.User == nil && !qemuargs.IsPCIAddress(n.HostDevice) {
+			b.errs = append(b.errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("sriov"),
+				fmt.Sprintf("the pod has no network card of the node for it (%q): the resource of the "+
+					"NetworkAttachmentDefinition is to be one of cards, by the SR-IOV device plugin", n.HostDevice)))
 		}
-		by.add("", ".name", "each interface is a network card")
-		by.add("name", ".name", "")
-		by.add("driver", ".model", "")
-		by.add("mtu", ".passtBinding host.nics[].mtu", "the MTU of the pod's link")
-		by.add("bootIndex", ".bootOrder", "")
-		by.add("acpiIndex", ".acpiIndex", "")
-		by.add("vhost", ".model host.vhostNet host.accelerator", vhostRule)
-		if vmi.Spec.Architecture == v1.ARM64 && n.BootIndex > 0 {
-			by.add("noROM", ".bootOrder spec.architecture", "AAVMF drives virtio cards itself, and QEMU's firmware for cards is for amd64")
-			n.NoROM = true
-		}
-		by.add("user", "host.nics[].user", "a tap, unless the host has no pod")
-		by.add("passt", ".passtBinding", "")
-		if nic.Binding != nil && host.NICs[nic.Name].RefreshLink {
-			by.add("refreshLink", ".binding.name host.nics[].refreshLink", "the plugin's migration method is link-refresh")
-			n.RefreshLink = true
-		}
-		if nic.SRIOV != nil && n.User == nil {
-			by.add("driver", ".sriov", "VFIO gives the guest the card of the node")
-			by.add("hostDevice", ".sriov host.nics[].device", "the card that the device plugin gave the pod for the network")
-			n.Driver, n.HostDevice, n.MTU, n.Queues = "vfio-pci", host.NICs[nic.Name].Device, 0, 0
-		}
-		if n.IsVirtio() {
-			n.QueueSize = queueSize
-			by.add("queueSize", "", queueSizeRule)
-			by.add("noUSO", "=type", noOffload)
-			by.add("noTunnels", "=type", noOffload)
-			n.NoUSO, n.NoTunnels = !board.before(version82), !board.before(version102)
-			n.Vhost = host.VhostNet && host.Accelerator == qemuargs.KVM
-		}
-		if nic.PasstBinding != nil && n.User == nil {
-			by.add("passt", ".passtBinding", "a program beside QEMU makes the guest's connections anew")
-			by.add("user", "host.nics[].user", "passt, unless the host has no pod")
-			by.add("mtu", ".passtBinding", "passt tells the guest its MTU, and no packet of the guest's leaves the pod")
-			n.Passt, n.MTU, n.Vhost = layout.Below(host.Root, layout.PasstSocket(i)), 0, false
-		}
-		transitional := vmi.Spec.Domain.Devices.Transitional()
-		if transitional && n.IsVirtio() {
-			n.Driver = "virtio-net-pci-transitional"
-			by.add("driver", ".model "+transitionalField, transitionalRule)
-		}
-		switch {
-		case nic.PciAddress != "":
-			by.add("pci", ".pciAddress", "")
-			n.PCI = slots.pin(nic.PciAddress)
-		case nic.Conventional(transitional):
-			by.add("pci", interfaces+"[..].model "+transitionalField+" "+pinFields, nextSlot)
-			n.PCI = slots.integrate()
-		default:
-			by.add("pci", interfaces+"[..].model "+transitionalField+" "+pinFields, nextPort)
-			n.PCI = slots.plug()
-		}
-		out = append(out, n)
+		b.m.NICs = append(b.m.NICs, n)
 	}
-	return out
 }
 
-// missingCards are the errors of interfaces for which the pod has no card of the node.
-func missingCards(vmi *v1.VirtualMachineInstance, host Host) field.ErrorList {
-	var errs field.ErrorList
-	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		facts := host.NICs[nic.Name]
-		if nic.SRIOV != nil && facts.User == nil && !qemuargs.IsPCIAddress(facts.Device) {
-			errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("sriov"),
-				fmt.Sprintf("the pod has no network card of the node for it (%q): the resource of the NetworkAttachmentDefinition is to be one of cards, by the SR-IOV device plugin", facts.Device)))
-		}
+// card returns an interface's network card: a tap's, unless the interface or the host says otherwise.
+func card(b *build, i int, nic v1.Interface) qemuargs.NIC {
+	facts := b.host.NICs[nic.Name]
+	n := qemuargs.NIC{Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: MAC(b.vmi, nic, facts), MTU: facts.MTU,
+		Queues: Queues(b.vmi, nic), BootIndex: ptr.Deref(nic.BootOrder, 0), ACPIIndex: nic.ACPIIndex,
+		User: facts.User, Down: nic.Link() == v1.LinkDown, RefreshLink: nic.Binding != nil && facts.RefreshLink}
+	// AAVMF drives virtio cards itself, and QEMU's firmware for cards is for amd64.
+	n.NoROM = b.vmi.Spec.Architecture == v1.ARM64 && n.BootIndex > 0
+	if nic.SRIOV != nil && n.User == nil {
+		n.Driver, n.HostDevice, n.MTU, n.Queues = "vfio-pci", facts.Device, 0, 0
 	}
-	return errs
+	if n.IsVirtio() {
+		n.QueueSize = queueSize
+		n.NoUSO, n.NoTunnels = !b.board.before(version82), !b.board.before(version102)
+		// Without KVM each notification between the guest and the kernel goes through QEMU anyway; libvirt does not use
+		// vhost-net then either.
+		n.Vhost = b.host.VhostNet && b.host.Accelerator == qemuargs.KVM
+	}
+	if nic.PasstBinding != nil && n.User == nil {
+		// passt tells the guest its MTU, and no packet of the guest's leaves the pod.
+		n.Passt, n.MTU, n.Vhost = layout.Below(b.host.Root, layout.PasstSocket(i)), 0, false
+	}
+	transitional := b.devices().Transitional()
+	if transitional && n.IsVirtio() {
+		n.Driver = "virtio-net-pci-transitional"
+	}
+	switch {
+	case nic.PciAddress != "":
+		n.PCI = b.slots.pin(nic.PciAddress)
+	case nic.Conventional(transitional):
+		n.PCI = b.slots.integrate()
+	default:
+		n.PCI = b.slots.plug()
+	}
+	return n
 }
 
-// Queues is the number of an interface's queues.
+// Queues returns the number of an interface's queues: one, unless a virtio card shall have one for each virtual CPU.
 func Queues(vmi *v1.VirtualMachineInstance, nic v1.Interface) int {
-	return queues(vmi, nic, entry{})
-}
-
-func queues(vmi *v1.VirtualMachineInstance, nic v1.Interface, by entry) int {
 	domain := &vmi.Spec.Domain
-	if nic.PasstBinding != nil {
-		by.add("queues", ".passtBinding", "the connection to passt is one queue")
+	many := func(nic v1.Interface) bool { return nic.Model == "virtio" && nic.SRIOV == nil }
+	if nic.PasstBinding != nil || !many(nic) || !ptr.Deref(domain.Devices.NetworkInterfaceMultiQueue, false) {
 		return 1
 	}
-	if nic.Model != "virtio" || nic.SRIOV != nil || !ptr.Deref(domain.Devices.NetworkInterfaceMultiQueue, false) {
-		by.add("queues", ".model .passtBinding spec.domain.devices.networkInterfaceMultiqueue", "one queue, unless a virtio card shall have more")
-		return 1
-	}
-	by.add("queues", interfaces+"[*].model .passtBinding spec.domain.devices.networkInterfaceMultiqueue "+vcpus, "one queue for each virtual CPU, 32 at most, and 96 of all virtio cards")
 	virtio := 0
 	for _, other := range domain.Devices.Interfaces {
-		if other.Model == "virtio" && other.SRIOV == nil {
+		if many(other) {
 			virtio++
 		}
 	}
 	return int(min(domain.CPU.VCPUs(), maxQueues, max(int64(maxQueuesOfAll/max(virtio, 1)), 1)))
 }
 
-// MAC is the hardware address of an interface: first the spec's. Else, with a bridge to the pod
+// MAC returns the hardware address of an interface: first the spec's. Else, with a bridge to the pod
 // network, the pod interface's own, because networks may let only that address pass. Else it is
 // made from the object's UID under QEMU's prefix, so that it stays the same.
 func MAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC) string {
-	return mac(vmi, nic, host, entry{})
-}
-
-func mac(vmi *v1.VirtualMachineInstance, nic v1.Interface, host NIC, by entry) string {
 	if mac, err := net.ParseMAC(nic.MacAddress); err == nil {
-		by.add("mac", ".macAddress", "")
 		return mac.String()
 	}
 	if nic.IsBridged() && host.MAC != "" && vmi.Spec.OnPods(nic.Name) {
-		by.add("mac", ".macAddress .bridge .binding.name spec.networks[*].multus.default host.nics[].mac", "the pod's own: with a bridge the pod network may let only that MAC pass")
 		return host.MAC
 	}
-	by.add("mac", ".macAddress .bridge .binding.name spec.networks[*].multus.default metadata.uid .name host.nics[].mac", "made of the object's UID and the interface's name, so that it stays the same")
 	return v1.MAC(vmi.UID, nic.Name)
 }

@@ -33,12 +33,12 @@ const (
 	functionsPerDev = 8
 )
 
-// integrated is a place on pcie.0.
+// integrated returns a place on pcie.0.
 func integrated(slot uint8) qemuargs.PCIAddress {
 	return qemuargs.PCIAddress{Bus: "pcie.0", Slot: slot}
 }
 
-// packed is the n-th place, from 0, of slots with eight functions each.
+// packed returns the n-th place, from 0, of slots with eight functions each.
 func packed(slot uint8, n int) qemuargs.PCIAddress {
 	return qemuargs.PCIAddress{Bus: "pcie.0", Slot: slot + uint8(n/functionsPerDev), Function: uint8(n % functionsPerDev)}
 }
@@ -49,18 +49,7 @@ type allocator struct {
 	plugged    int // the highest port that is taken
 	integrated int // slots that were passed
 	pinned     pins
-	why        *Decisions
 }
-
-// Rules of the places, in short.
-const (
-	nextPort = "the next port for PCI Express devices: interfaces come first, then disks"
-	nextSlot = "the next slot for conventional PCI devices: interfaces come first, then inputs"
-	ownSlot  = "a slot of its own, which stays free in a machine without it"
-)
-
-// plugs are the fields that say how many ports are taken.
-const plugs = interfaces + "[*].model spec.domain.devices.disks[*].disk.bus spec.domain.devices.disks[*].cdrom.bus " + transitionalField + " " + pinFields
 
 // plug takes the next root port.
 func (a *allocator) plug() qemuargs.PCIAddress {
@@ -79,7 +68,7 @@ func (a *allocator) integrate() qemuargs.PCIAddress {
 
 func rootPortID(n int) string { return fmt.Sprintf("pci.%d", n) }
 
-// rootPorts are the taken ports, and spare ones for hotplug: 3, or 6 if the guest has more than
+// rootPorts returns the taken ports, and spare ones for hotplug: 3, or 6 if the guest has more than
 // 2 GiB, the least that KubeVirt's pci-topology-version v3 leaves free. KubeVirt's least number
 // of ports in all, 8 or 16, counted devices that need no port here.
 func (a *allocator) rootPorts(memory int64) ([]qemuargs.RootPort, error) {
@@ -97,13 +86,6 @@ func (a *allocator) rootPorts(memory int64) ([]qemuargs.RootPort, error) {
 	ports := make([]qemuargs.RootPort, total)
 	for i := range ports {
 		ports[i] = qemuargs.RootPort{ID: rootPortID(i + 1), Chassis: uint8(i + 1), Spare: !a.takes(i + 1), PCI: packed(rootPortSlot, i)}
-		by := entry{to: a.why, list: "rootPorts", name: ports[i].ID}
-		if by.add("", plugs, "one port for each PCI Express device"); ports[i].Spare {
-			by.add("", plugs+" spec.domain.memory.guest", "a spare port for hotplug: there are 3, or 6 if the guest has more than 2 GiB")
-		}
-		by.add("id", "", "the port's number")
-		by.add("chassis", "", "the port's number")
-		by.add("pci", "", "eight ports in a slot, from slot 2 on")
 	}
 	return ports, nil
 }

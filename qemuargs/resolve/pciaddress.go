@@ -11,19 +11,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// pinFields are the fields that give devices places.
-const pinFields = interfaces + "[*].pciAddress " + diskList + "[*].disk.pciAddress"
-
-// The field of transitional devices, and why it matters.
-const (
-	transitionalField = "spec.domain.devices.useVirtioTransitional"
-	transitionalRule  = "a transitional device is what guests without virtio 1 know too"
-)
-
 // pins are the places that the spec gives to devices. The layout gives them to no other device.
 type pins map[v1.PCIPlace]bool
 
-// pinsOf are those of a valid spec.
+// pinsOf returns those of a valid spec.
 func pinsOf(d *v1.Devices) pins {
 	p := pins{}
 	add := func(address string) {
@@ -44,7 +35,7 @@ func pinsOf(d *v1.Devices) pins {
 
 func (p pins) has(place v1.PCIPlace) bool { return p[place] }
 
-// pin is the place that a valid address names.
+// pin returns the place that a valid address names.
 func (a *allocator) pin(address string) qemuargs.PCIAddress {
 	place, err := v1.ParsePCIAddress(address)
 	if err != nil || place.Bus == 0 {
@@ -53,12 +44,12 @@ func (a *allocator) pin(address string) qemuargs.PCIAddress {
 	return qemuargs.PCIAddress{Bus: rootPortID(int(place.Bus))}
 }
 
-// takes says whether a device is in a root port.
+// takes reports whether a device is in a root port.
 func (a *allocator) takes(port int) bool {
 	return port <= a.plugged || a.pinned.has(v1.PCIPlace{Bus: uint8(port)})
 }
 
-// total is the number of root ports: all that are taken, and spare ones as far as they fit.
+// total returns the number of root ports: all that are taken, and spare ones as far as they fit.
 func (a *allocator) total(spare int) int {
 	total := a.plugged
 	for place := range a.pinned {
@@ -98,7 +89,6 @@ func (a *allocator) giveWay(m *qemuargs.Machine, path *field.Path) field.ErrorLi
 		}
 		p.address.Slot = free
 		free--
-		a.why.add(p.part+".pci", pinFields, "the device's own slot is another's by its pciAddress: the last slot that is free")
 	}
 	return nil
 }
@@ -106,15 +96,16 @@ func (a *allocator) giveWay(m *qemuargs.Machine, path *field.Path) field.ErrorLi
 // lastSlot of the root bus before the chipset's.
 const lastSlot = 0x1e
 
-// place is where a device of the Machine sits. single says that the device is no entry of a list: interfaces and disks have places that the
-// allocator chose around the pinned ones, and a root port's or a SATA controller's slot is never pinned.
+// place is where a device of the Machine sits. single says that the device is no entry of a list: interfaces and disks
+// have places that the allocator chose around the pinned ones, and a root port's or a SATA controller's slot is never
+// pinned.
 type place struct {
 	part    string
 	single  bool
 	address *qemuargs.PCIAddress
 }
 
-// places are those of the Machine's devices, whatever devices there are.
+// places returns those of the Machine's devices, whatever devices there are.
 func places(m *qemuargs.Machine) (out []place) {
 	add := func(part string, single bool, device reflect.Value) {
 		for device.Kind() == reflect.Pointer {
@@ -148,41 +139,16 @@ func places(m *qemuargs.Machine) (out []place) {
 	return out
 }
 
-// address is the place of a disk on bus virtio.
-func (b *diskBuses) address(disk *qemuargs.Disk, d *v1.Disk, by entry) qemuargs.PCIAddress {
-	const before = interfaces + "[*].model " + diskList + "[..].disk.bus " + diskList + "[..].cdrom.bus " + transitionalField + " " + pinFields
+// address returns the place of a disk on bus virtio.
+func (b *diskBuses) address(disk *qemuargs.Disk, d *v1.Disk) qemuargs.PCIAddress {
 	if b.transitional {
 		disk.Driver = qemuargs.VirtioBlkTransitional
-		by.add("driver", ".disk.bus "+transitionalField, transitionalRule)
 	}
 	switch {
 	case d.Disk.PciAddress != "":
-		by.add("pci", ".disk.bus .disk.pciAddress", "")
 		return b.slots.pin(d.Disk.PciAddress)
 	case b.transitional:
-		by.add("pci", before, "the next slot for conventional PCI devices, which transitional devices are: interfaces come first, then disks and inputs")
 		return b.slots.integrate()
 	}
-	by.add("pci", before, nextPort)
 	return b.slots.plug()
-}
-
-// usbDisks is how many disks are on the USB controller.
-func usbDisks(disks []qemuargs.Disk) (n int) {
-	for _, d := range disks {
-		if d.USBPort > 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// usbInputs is how many inputs are on the USB controller.
-func usbInputs(d *v1.Devices) (n int) {
-	for _, in := range d.Inputs {
-		if in.Bus == "usb" {
-			n++
-		}
-	}
-	return n
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestHotpluggedMachineStarts: a machine with hotplugged CPU and memory is started anew as it
-// is, as a migration's target does. virtiofsd maps the memory of a machine with file systems whenever the memory was plugged.
+// TestHotpluggedMachineStarts: a machine with hotplugged CPU and memory is started anew as it is, as a migration's
+// target does. virtiofsd maps the memory of a machine with file systems whenever the memory was plugged.
 func TestHotpluggedMachineStarts(t *testing.T) {
 	const own, shared = `"qom-type":"memory-backend-ram","id":"memory-1-ram","size":134217728,"reserve":false`, `"qom-type":"memory-backend-memfd","id":"memory-1-ram","size":134217728,"share":true,"reserve":false`
 	for machine, backend := range map[string]string{"minimal": own, "filesystem": shared} {
@@ -49,7 +49,7 @@ func placesStart(t *testing.T, machine, backend string) {
 
 func TestMachineType(t *testing.T) {
 	for _, q := range qemus(t) {
-		if got, _, err := machineType("q35", boardNames[v1.AMD64], q.version, nil); err != nil || !v1.KnownMachineType(got, v1.AMD64) {
+		if got, _, err := machineType("q35", boardNames[v1.AMD64], q.version); err != nil || !v1.KnownMachineType(got, v1.AMD64) {
 			t.Errorf("the type of QEMU %s, %q, is not among those that are known: %v", q.version, got, err)
 		}
 	}
@@ -64,15 +64,15 @@ func TestMachineType(t *testing.T) {
 		{"pc-q35-5.1", "7.2.22", "pc-q35-5.2", ""}, // a later QEMU would not run it
 		{"pc-q35-rhel9.6.0", "11.1.3", "pc-q35-9.1", ""},
 		{"pc-q35-rhel9.6.0", "7.2.22", "", "newer"},
-		{"pc-q35-0.0", "11.1.3", "", "none that QEMU has"},
+		{"pc-q35-0.0", "11.1.3", "", "is not a machine type of QEMU"},
 		{"pc-q35-11.2", "11.1.3", "", "newer"},
 		{"pc-q35-8.0", "7.2.22", "", "newer"},
-		{"pc-q35-9.7", "11.1.3", "", "none that QEMU has"},
+		{"pc-q35-9.7", "11.1.3", "", "is not a machine type of QEMU"},
 		{"pc-q35-99999999999999999999.1", "11.1.3", "", "no QEMU release"},
 		{"q35", "", "", "no QEMU release"},
 	}
 	for _, tt := range tests {
-		got, _, err := machineType(tt.wanted, boardNames[v1.AMD64], tt.qemu, nil)
+		got, _, err := machineType(tt.wanted, boardNames[v1.AMD64], tt.qemu)
 		if got != tt.got || (err == nil) != (tt.problem == "") || err != nil && !strings.Contains(err.Error(), tt.problem) {
 			t.Errorf("%s with QEMU %s: %q, %v; want %q, %q", tt.wanted, tt.qemu, got, err, tt.got, tt.problem)
 		}

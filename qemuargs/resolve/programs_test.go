@@ -23,7 +23,8 @@ type program struct {
 	version string // such as 11.1.3
 }
 
-// qemus returns the host's QEMU and that of the launcher's image. Tests with them need root: they make taps and lend huge pages.
+// qemus returns the host's QEMU and that of the launcher's image. Tests with them need root: they make taps and lend
+// huge pages.
 func qemus(t testing.TB) []program {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -27,20 +27,15 @@ const typePrefix = "pc-q35-"
 
 // machineType turns q35 or virt into the versioned type of QEMU's own release. It refuses a type that
 // this QEMU does not have yet, and a type that later QEMUs no longer have.
-func machineType(wanted string, names boardName, qemuVersion string, why *Decisions) (string, version, error) {
+func machineType(wanted string, names boardName, qemuVersion string) (string, version, error) {
 	qemu, err := release(qemuVersion)
 	if err != nil {
 		return "", version{}, err
 	}
 	if wanted == names.alias {
-		why.add("type", "spec.domain.machine.type spec.architecture host.qemuVersion", names.alias+" is the newest type of the node's QEMU")
 		return fmt.Sprintf("%s%d.%d", names.prefix, qemu.major, qemu.minor), qemu, nil
 	}
-	rule := ""
-	if upstream := v1.UpstreamMachineType(wanted); upstream != wanted {
-		wanted, rule = upstream, "QEMU's own type that stands for one of RHEL's, or for one that is gone"
-	}
-	why.add("type", "spec.domain.machine.type spec.architecture", rule)
+	wanted = v1.UpstreamMachineType(wanted) // QEMU's own, that stands for one of RHEL's, or for one that is gone
 	board, err := release(strings.TrimPrefix(wanted, names.prefix))
 	switch {
 	case err != nil:
@@ -48,14 +43,13 @@ func machineType(wanted string, names boardName, qemuVersion string, why *Decisi
 	case qemu.before(board):
 		return "", version{}, fmt.Errorf("is newer than this node's QEMU %s", qemuVersion)
 	case !v1.KnownMachineType(wanted, names.architecture):
-		return "", version{}, fmt.Errorf("is none that QEMU has, or none that it has still")
+		return "", version{}, fmt.Errorf("is not a machine type of QEMU, or was removed from it")
 	}
 	return wanted, board, nil
 }
 
-// monitorObject says whether the monitor is an object: since 11.1 QEMU warns of -mon.
-func monitorObject(qemuVersion string, why *Decisions) bool {
-	why.add("monitorObject", "host.qemuVersion", "since 11.1 QEMU wants the monitor as an object")
+// monitorObject reports whether the monitor is an object: since 11.1 QEMU warns of -mon.
+func monitorObject(qemuVersion string) bool {
 	qemu, err := release(qemuVersion)
 	return err == nil && !qemu.before(version{11, 1})
 }

@@ -24,7 +24,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// isForeign says whether a case's guest is of another architecture than the QEMUs that the tests have. Then TestARM64Starts starts it.
+// isForeign reports whether a case's guest is of another architecture than the QEMUs that the tests have. Then
+// TestARM64Starts starts it.
 func isForeign(m *qemuargs.Machine) bool { return m.Arch != qemuargs.AMD64 }
 
 // TestGoldensStart starts every golden machine in the real QEMUs, the host's and
@@ -73,7 +74,7 @@ func TestMovedMachineStartsInAnotherQEMU(t *testing.T) {
 		if len(errs) > 0 || isForeign(machine) {
 			continue
 		}
-		machine.MonitorObject = monitorObject(new.version, nil)
+		machine.MonitorObject = monitorObject(new.version)
 		if lacksDevice(machine) != "" || isAgain(started, new, machine) {
 			continue // TestGoldensStart has why
 		}
@@ -106,8 +107,8 @@ func isAgain(started map[string]bool, q program, m *qemuargs.Machine) bool {
 	return again
 }
 
-// lacksDevice is a part of what QEMU says where the machine needs a device that there is not: a disk that takes SCSI commands, or a
-// network card of the node. It is empty for other machines.
+// lacksDevice returns a part of what QEMU says where the machine needs a device that there is not: a disk that takes
+// SCSI commands, or a network card of the node. It is empty for other machines.
 func lacksDevice(m *qemuargs.Machine) string {
 	if slices.ContainsFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Driver == qemuargs.SCSIBlock }) {
 		return "SG_IO"
@@ -146,7 +147,8 @@ func startStopped(t *testing.T, q program, m *qemuargs.Machine) (said string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// QEMU has its own copies. Were the monitor's other end open here too, a QEMU that ends would be waited for until the deadline.
+	// QEMU has its own copies. Were the monitor's other end open here too, a QEMU that ends would be waited for until the
+	// deadline.
 	for _, f := range files {
 		f.Close()
 	}
@@ -256,8 +258,8 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 	}
 }
 
-// lendPages lends the machine huge pages. Few kernels have 1 GiB in one piece once they run: then pages of 2 MiB are the
-// machine's, with the same arguments but for the number.
+// lendPages lends the machine huge pages. Few kernels have 1 GiB in one piece once they run: then pages of 2 MiB are
+// the machine's, with the same arguments but for the number.
 func lendPages(t *testing.T, m *qemuargs.Machine) {
 	if m.HugePageBytes == 0 {
 		return
@@ -285,7 +287,7 @@ func loopDevice(t *testing.T, path string) string {
 	return device
 }
 
-// bzImage is the least that QEMU takes for a Linux kernel (the kernel's
+// bzImage returns the least that QEMU takes for a Linux kernel (the kernel's
 // Documentation/arch/x86/boot.rst): a boot sector and four sectors of setup.
 func bzImage() []byte {
 	image := make([]byte, 16*512)

@@ -19,7 +19,7 @@ type Origin struct {
 	QEMUVersion string
 }
 
-// Replay is the Machine with which another node receives a VMI's guest. It is the source's, but for what the guest
+// Replay returns the Machine with which another node receives a VMI's guest. It is the source's, but for what the guest
 // does not see and the node decides: the form of QEMU's monitor, and whether the kernel moves the packets. The
 // source's launcher reports the Machine, and a launcher is a tenant's: so the VMI's spec says which interfaces
 // there are.
@@ -60,7 +60,7 @@ func Replay(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.M
 	if err := replayDisks(vmi, &m, host); err != nil {
 		return nil, err
 	}
-	m.MonitorObject = monitorObject(host.QEMUVersion, nil)
+	m.MonitorObject = monitorObject(host.QEMUVersion)
 	return &m, nil
 }
 
@@ -84,8 +84,8 @@ func replayDisks(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host)
 	return nil
 }
 
-// checkMAC refuses another hardware address than the spec's. With a bridge to the pod network, the spec need not have one:
-// the guest has the address of its first pod's link.
+// checkMAC refuses another hardware address than the spec's. With a bridge to the pod network, the spec need not have
+// one: the guest has the address of its first pod's link.
 func checkMAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, mac string) error {
 	address, err := net.ParseMAC(mac)
 	if err != nil || len(address) != 6 || address[0]&1 != 0 {
@@ -97,7 +97,8 @@ func checkMAC(vmi *v1.VirtualMachineInstance, nic v1.Interface, mac string) erro
 	return nil
 }
 
-// errOlder: QEMU promises that a guest can go to the same and to later versions (docs/devel/migration/compatibility.rst).
+// errOlder: QEMU promises that a guest can go to the same and to later versions
+// (docs/devel/migration/compatibility.rst).
 var errOlder = errors.New("a guest cannot go to an older QEMU")
 
 func notOlder(source, target string) error {

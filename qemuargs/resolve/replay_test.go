@@ -10,8 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestReplayOnTarget: the target's Machine is the source's, but for what the node decides, and what the spec does not have is
-// refused.
+// TestReplayOnTarget: the target's Machine is the source's, but for what the node decides, and what the spec does not
+// have is refused.
 func TestReplayOnTarget(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 2, Cores: 1, Threads: 1}

@@ -8,8 +8,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestReplayOfNativeIO: a target has native I/O if it has room for it, and threads otherwise, unless the disk asks for what the
-// target has not.
+// TestReplayOfNativeIO: a target has native I/O if it has room for it, and threads otherwise, unless the disk asks for
+// what the target has not.
 func TestReplayOfNativeIO(t *testing.T) {
 	for name, tt := range map[string]struct {
 		asked v1.DriverIO

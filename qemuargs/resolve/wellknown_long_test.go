@@ -52,7 +52,8 @@ func wellKnownARM64(t *testing.T) wellKnown {
 	return w
 }
 
-// machine resolves a VM that names nothing but its architecture, an instancetype, perhaps a preference, a disk and a network.
+// machine resolves a VM that names nothing but its architecture, an instancetype, perhaps a preference, a disk and a
+// network.
 func (w wellKnown) machine(t *testing.T, size, preference string, host Host) *qemuargs.Machine {
 	t.Helper()
 	vm := &v1.VirtualMachine{}
@@ -86,7 +87,7 @@ spec:
 	return m
 }
 
-// startable is the machine as this machine can start it: without KVM, and in the memory that there is.
+// startable returns the machine as this machine can start it: without KVM, and in the memory that there is.
 func startable(m *qemuargs.Machine) {
 	const most = 4 << 30 // QEMU reserves it, and touches little
 	if m.Accelerator == qemuargs.KVM {
@@ -105,8 +106,8 @@ func startable(m *qemuargs.Machine) {
 	}
 }
 
-// TestWellKnownARM64Starts: QEMU takes the machine of each instancetype, and of each preference for arm64, as a node with KVM and one
-// without would start it.
+// TestWellKnownARM64Starts: QEMU takes the machine of each instancetype, and of each preference for arm64, as a node
+// with KVM and one without would start it.
 func TestWellKnownARM64Starts(t *testing.T) {
 	path, err := exec.LookPath("qemu-system-aarch64")
 	if err != nil {

@@ -1,0 +1,175 @@
+package experiment
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Change is a tree that differs from another in one respect.
+type Change struct {
+	Tree any
+	// Paths are the fields that differ.
+	Paths []string
+	// Whole: what differs is an object or an entry of a list that is not there. That proves nothing about its fields.
+	Whole bool
+	// Old and New are what the change renames; both are empty for another change.
+	Old, New string
+}
+
+// kinds are the keys of which an object has one, which says what kind of thing the object is, and what an object of
+// that kind has at least. A key without that is only found, and not put in another's place.
+var kinds = []map[string]map[string]any{
+	{"disk": {}, "cdrom": {}, "lun": {}},
+	{"bridge": {}, "masquerade": {}, "passtBinding": {}, "sriov": {}, "binding": nil},
+	{"emptyDisk": {"capacity": "1Gi"}, "cloudInitNoCloud": {"userData": "#cloud-config"}, "cloudInitConfigDrive": nil,
+		"containerDisk": nil, "persistentVolumeClaim": nil, "dataVolume": nil, "ephemeral": nil, "hostDisk": nil,
+		"configMap": nil, "secret": nil, "downwardAPI": nil, "serviceAccount": nil, "sysprep": nil},
+}
+
+// Changes returns a tree's changes: each leaf has its other values, each object and each entry of a list goes, each
+// name is another one in all its places, and each thing that is one of several kinds is of another kind. unset are
+// values of fields that are not set, by the fields: they are set in turn.
+func Changes(tree any, unset map[string][]any) iter.Seq[Change] {
+	return func(yield func(Change) bool) {
+		all := changes(tree)
+		for _, path := range slices.Sorted(maps.Keys(unset)) {
+			all = append(all, with(tree, path, unset[path])...)
+		}
+		for _, c := range all {
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+func changes(tree any) (out []Change) {
+	named := map[string][]string{} // paths by the name that is there
+	walk(tree, "", func(path string, value any) {
+		switch v := value.(type) {
+		case map[string]any:
+			out = append(out, gone(tree, path, len(v) > 0)...)
+			out = append(out, otherKinds(tree, path, v)...)
+			return
+		case []any:
+			out = append(out, gone(tree, path, len(v) > 0)...)
+			return
+		}
+		out = append(out, others(tree, path, value)...)
+		if name, ok := value.(string); ok && (strings.HasSuffix(path, "].name") || strings.HasSuffix(path, "NameRef")) {
+			named[name] = append(named[name], path)
+		}
+	})
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		out = append(out, renamed(tree, name, named[name])...)
+	}
+	for _, paths := range bound {
+		out = append(out, together(tree, paths)...)
+	}
+	return out
+}
+
+// bound are fields that bound each other: of a guest that has a limit, one of them alone cannot grow.
+var bound = [][]string{
+	{"spec.domain.memory.guest", "spec.domain.resources.requests.memory", "spec.domain.resources.limits.memory"},
+	{"spec.domain.resources.requests.cpu", "spec.domain.resources.limits.cpu"},
+}
+
+// together returns the tree with twice the quantity in each of some fields that are set, if several are.
+func together(tree any, paths []string) []Change {
+	c := Change{Tree: tree}
+	for _, path := range paths {
+		text, _ := At(tree, path)
+		quantity, err := resource.ParseQuantity(fmt.Sprint(text))
+		if err != nil {
+			continue
+		}
+		c.Tree, _ = With(c.Tree, Steps(path), twice(quantity))
+		c.Paths = append(c.Paths, path)
+	}
+	if len(c.Paths) < 2 {
+		return nil
+	}
+	return []Change{c}
+}
+
+// Index returns the step of a path that leads to an entry of a list.
+func Index(n int) string { return "[" + strconv.Itoa(n) + "]" }
+
+// lastKey returns the name of the field at a path, without an index.
+func lastKey(path string) string {
+	path = path[strings.LastIndexByte(path, '.')+1:]
+	name, _, _ := strings.Cut(path, "[")
+	return name
+}
+
+// lastKeys returns the name of the field at a path, and before it that of what it is in.
+func lastKeys(path string) string {
+	end := max(strings.LastIndexByte(path, '.'), 0)
+	return lastKey(path[:end]) + "." + lastKey(path)
+}
+
+func others(tree any, path string, value any) []Change {
+	return with(tree, path, Others(path, value))
+}
+
+// with returns the tree with each of some values at a path.
+func with(tree any, path string, values []any) (out []Change) {
+	steps := Steps(path)
+	for _, value := range values {
+		if changed, ok := With(tree, steps, value); ok {
+			out = append(out, Change{Tree: changed, Paths: []string{path}})
+		}
+	}
+	return out
+}
+
+// gone returns the tree without an object or a list, or an entry of a list. An entry has its name's path.
+func gone(tree any, path string, whole bool) []Change {
+	changed, ok := With(tree, Steps(path), nil)
+	if !ok {
+		return nil
+	}
+	if _, isNamed := At(tree, path+".name"); isNamed && strings.HasSuffix(path, "]") {
+		path += ".name"
+	}
+	return []Change{{Tree: changed, Paths: []string{path}, Whole: whole}}
+}
+
+// otherKinds returns the tree with an object of another kind.
+func otherKinds(tree any, path string, object map[string]any) (out []Change) {
+	for _, kind := range kinds {
+		for _, is := range slices.Sorted(maps.Keys(kind)) {
+			content, ok := object[is].(map[string]any)
+			if !ok {
+				continue
+			}
+			without, _ := With(tree, Steps(path+"."+is), nil)
+			for _, other := range slices.Sorted(maps.Keys(kind)) {
+				if least := kind[other]; least != nil && other != is {
+					changed, _ := With(without, Steps(path+"."+other), least)
+					out = append(out, Change{Tree: changed, Paths: []string{path + "." + is}, Whole: len(content) > 0})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// renamed returns the tree in which a name is another one in all its places, and the tree without the entries of the
+// name.
+func renamed(tree any, name string, paths []string) []Change {
+	other := Change{Tree: tree, Paths: paths, Old: name, New: name + "-z"}
+	without := Change{Tree: tree, Paths: paths, Whole: true}
+	for _, path := range slices.Backward(paths) { // from the end: an entry that goes moves those behind it
+		other.Tree, _ = With(other.Tree, Steps(path), other.New)
+		without.Tree, _ = With(without.Tree, Steps(strings.TrimSuffix(path, ".name")), nil)
+	}
+	return []Change{other, without}
+}

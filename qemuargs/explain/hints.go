@@ -1,0 +1,58 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+)
+
+// This file has what no change of a field shows.
+
+// hint adds the architecture to what has a name by it: a guest of another architecture has another board, and nothing
+// of it is the same. It adds what no change is possible of without another one: the system management
+// mode of a guest with secure boot, secure boot without it, and the size of a huge page, which the guest's memory is a
+// multiple of.
+func (t *trials) hint() {
+	const pageSize, secureBoot = "spec.domain.memory.hugepages.pageSize", "spec.domain.firmware.bootloader.efi.secureBoot"
+	for key, o := range t.before {
+		if _, ok := o.values()["hugetlbsize"]; ok {
+			t.add(inArgument(key, "hugetlbsize"), pageSize)
+		}
+		if o.id() == "pflash0.file" {
+			t.add(inArgument(key, "filename"), secureBoot)
+		}
+		if strings.Contains(key, " -machine ") {
+			t.add(inArgument(key, ""), "spec.architecture")
+			t.add(inArgument(key, "smm"), "spec.domain.features.smm.enabled")
+		}
+	}
+}
+
+func (t *trials) add(key, path string) {
+	if by := (cause{path: path}); !slices.Contains(t.causes[key], by) {
+		t.causes[key] = append(t.causes[key], by)
+	}
+}
+
+// isAbout returns the fields of the VMI that a fact of the host is about, where the fact is what somebody has found in
+// an image.
+func isAbout(i manifest.Instance, fact string) (fields []string) {
+	const boot = "spec.domain.firmware.kernelBoot.container."
+	switch fact {
+	case "kernel.path":
+		return []string{boot + "image", boot + "kernelPath"}
+	case "kernel.initrd":
+		return []string{boot + "image", boot + "initrdPath"}
+	}
+	for n, v := range i.Spec.Volumes {
+		if v.ContainerDisk != nil && fact == "containerDisks["+v.Name+"].path" {
+			disk := fmt.Sprintf("spec.volumes[%d].containerDisk.", n)
+			if fields = append(fields, disk+"image"); v.ContainerDisk.Path != "" {
+				fields = append(fields, disk+"path")
+			}
+		}
+	}
+	return fields
+}
