@@ -91,7 +91,7 @@ IMAGES := ./cmd/qemuargs ./internal/importer/fill ./internal/importer/image
 # With -race all these take three to five times as long: unit-race looks, in make test-all.
 PLAIN := $(IMAGES) $(RECONCILERS) $(PURE)
 LONGEST_PLAIN := ./cmd/qemuargs ./controllers/vm ./test/admission ./internal/importer/fill
-LONGEST_UNIT := ./netsetup ./controllers/filler ./launcher ./controllers/node
+LONGEST_UNIT := ./netsetup ./controllers/filler ./launcher ./controllers/node/migration
 
 .PHONY: unit
 unit: packages image-launcher image-tiny cluster ## unit tests (-race), with real QEMU, network namespaces and API server

@@ -8,12 +8,13 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
+	"github.com/kubeqemu/kubeqemu/controllers/node/migration"
 	"github.com/kubeqemu/kubeqemu/controllers/node/serve"
 )
 
 // addServers has virt-handler get its certificates, and answer virt-api and other virt-handlers. Without certificates
 // virt-handler is not ready, but does all work that needs none.
-func addServers(mgr ctrl.Manager, o options, reconciler *node.Reconciler) (*node.Arrivals, error) {
+func addServers(mgr ctrl.Manager, o options, reconciler *node.Reconciler) (*migration.Arrivals, error) {
 	source := &certificates.Source{Node: o.node, Writer: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: clock.RealClock{},
 		Log: mgr.GetLogger().WithName("certificates")}
 	server := &serve.Server{Client: reconciler.Client, Launcher: reconciler.Launcher, Clock: reconciler.Clock, Certificate: source.GetCertificate, Address: o.address, Log: mgr.GetLogger().WithName("server")}

@@ -33,9 +33,13 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/cpus"
 	"github.com/kubeqemu/kubeqemu/controllers/node/elevate"
+	"github.com/kubeqemu/kubeqemu/controllers/node/lookup"
+	"github.com/kubeqemu/kubeqemu/controllers/node/migration"
 	"github.com/kubeqemu/kubeqemu/controllers/node/seccomp"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/slots"
+	"github.com/kubeqemu/kubeqemu/controllers/node/start"
+	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/internal/timer"
@@ -68,14 +72,17 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	l.sessions = sessions.NewSet(mgr.GetLogger().WithName("sessions"), l.notify)
 	l.cpus = &cpus.Finder{Chooser: acceleration, Ask: cpus.Ask(o.launcherRoot), Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("cpus")}
 	hyperV, err := kvmcheck.HasHyperV()
+	kernel, recorder := &elevate.Kernel{CPUs: kubelet.CPUs}, kit.BoundedEvents(mgr.GetEventRecorder("virt-handler"))
 	reconciler := &node.Reconciler{
-		NoHyperV: err == nil && !hyperV, // a node without KVM emulates
-		Client:   mgr.GetClient(), Live: mgr.GetAPIReader(), Events: kit.BoundedEvents(mgr.GetEventRecorder("virt-handler")), Clock: clock.RealClock{},
-		NodeName: o.node, Chooser: acceleration, Sessions: l.sessions, Changed: changed, OpenVhostNet: netsetup.OpenVhostNet,
-		Kernel:    &elevate.Kernel{CPUs: kubelet.CPUs},
-		HostModel: l.cpus.HostModel,
-		Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
-			return kubevirt.Configuration(ctx, mgr.GetClient())
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Clock: clock.RealClock{},
+		NodeName: o.node, Sessions: l.sessions, Changed: changed, Kernel: kernel,
+		Starter: &start.Starter{
+			NoHyperV: err == nil && !hyperV, // a node without KVM emulates
+			Clock:    clock.RealClock{}, Chooser: acceleration, Memory: kernel, HostModel: l.cpus.HostModel,
+			Wiring: wiring.Wirer{OpenVhostNet: netsetup.OpenVhostNet, Events: recorder},
+			Cluster: func(ctx context.Context) (*v1.KubeVirtConfiguration, error) {
+				return kubevirt.Configuration(ctx, mgr.GetClient())
+			},
 		},
 	}
 	if err := reconciler.Setup(mgr); err != nil {
@@ -111,7 +118,7 @@ type launchers struct {
 	acceleration  *accelerator.Chooser
 	configuration *accelerator.Follower
 	cpus          *cpus.Finder
-	arrivals      *node.Arrivals
+	arrivals      *migration.Arrivals
 
 	ctx context.Context
 }
@@ -229,7 +236,7 @@ func (l *launchers) offersPasst() (bool, error) {
 // yet is queued once more when it arrives there.
 func (l *launchers) notify(pod types.NamespacedName) {
 	defer l.arrivals.Notify(l.ctx, pod)
-	if l.queue(l.ctx, client.InNamespace(pod.Namespace), client.MatchingFields{node.PodIndex: pod.Name}) > 0 {
+	if l.queue(l.ctx, client.InNamespace(pod.Namespace), client.MatchingFields{lookup.PodIndex: pod.Name}) > 0 {
 		return
 	}
 	if name := v1.VMIOfLauncherPod(pod.Name); name != "" {

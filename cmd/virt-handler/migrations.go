@@ -19,23 +19,26 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
+	"github.com/kubeqemu/kubeqemu/controllers/node/migration"
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/internal/authority"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
 // addMigrations lets guests go to other nodes, and come from them.
-func addMigrations(mgr ctrl.Manager, o options, reconciler *node.Reconciler, source *certificates.Source) (*node.Arrivals, error) {
-	cpu := readCPU(mgr)
+func addMigrations(mgr ctrl.Manager, o options, reconciler *node.Reconciler,
+	source *certificates.Source) (*migration.Arrivals, error) {
 	roots := func(ctx context.Context) (*x509.CertPool, error) { return handlerRoots(ctx, mgr.GetAPIReader()) }
 	to := &peers.Client{Client: handlerapi.Client{Certificate: source.GetClientCertificate, Now: reconciler.Clock.Now, Port: peers.Port,
 		Roots: func() (*x509.CertPool, error) { return roots(context.Background()) }}}
-	reconciler.Departures = node.NewDepartures(reconciler, to, cpu)
+	here := &migration.Node{Name: o.node, Client: reconciler.Client, Live: reconciler.Live, Clock: reconciler.Clock,
+		Sessions: reconciler.Sessions, CPU: readCPU(mgr)}
+	reconciler.Departures = migration.NewDepartures(here, to)
 	coming, err := comingVMIs(mgr, o)
 	if err != nil {
 		return nil, err
 	}
-	arrivals := &node.Arrivals{Node: reconciler, Coming: coming, Address: o.nodeAddress, CPU: cpu}
+	arrivals := &migration.Arrivals{Node: here, Starter: reconciler.Starter, Coming: coming, Address: o.nodeAddress}
 	if err := arrivals.Setup(mgr, coming); err != nil {
 		return nil, fmt.Errorf("set up arrivals controller: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
@@ -76,7 +77,7 @@ func TestReportAgent(t *testing.T) {
 // TestRestartKeepsWhatTheAgentSaid: a virt-handler that was just started leaves the status as
 // it is until the launcher has said what it knows of the agent.
 func TestRestartKeepsWhatTheAgentSaid(t *testing.T) {
-	scheme := newTestScheme(t)
+	scheme := nodetest.Scheme(t)
 	object := running()
 	object.Namespace, object.Name, object.UID = "ns", "vm", "u1"
 	object.Status.NodeName, object.Status.ActivePods = "n1", map[types.UID]string{"p": "n1"}

@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,9 +24,12 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/lookup"
+	"github.com/kubeqemu/kubeqemu/controllers/node/migration"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/start"
+	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // Reconciler starts the VMs of one node and reports what their launchers say.
@@ -40,47 +41,24 @@ type Reconciler struct {
 	Events   events.EventRecorder
 	Clock    clock.PassiveClock
 	NodeName string
-	Chooser  *accelerator.Chooser
 	Sessions *sessions.Set
-	// OpenVhostNet opens the kernel's vhost-net (netsetup.OpenVhostNet). It is tried before each
-	// start, because a module may be loaded at any time. Nil stands for a kernel without it.
-	OpenVhostNet func(queues int) ([]*os.File, error)
-	// NoHyperV: the kernel's KVM has none of Hyper-V's interfaces.
-	NoHyperV bool
-	// Kernel lets QEMUs lock memory, and gives guests the real-time scheduler. Nil gives nothing.
+	// Starter starts the guests.
+	Starter *start.Starter
+	// Kernel gives guests the real-time scheduler. Nil gives nothing.
 	Kernel Kernel
-	// HostModel returns the flags that make QEMU's CPU model base the node's own CPU, if the node's QEMU has this version; else none.
-	HostModel func(ctx context.Context, a qemuargs.Accelerator, qemuVersion string) []string
-	// Cluster returns the cluster's configuration. Nil stands for an empty one.
-	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
 	// Changed brings the VMIs whose launchers reported something.
 	Changed <-chan event.GenericEvent
 	// Departures send guests to other nodes. Nil stands for a node that no guest leaves.
-	Departures *Departures
+	Departures *migration.Departures
 
-	writes      kit.Writes
-	gathering   gathering
-	vhostCounts vhostCounts
-	// neighboursLogged: virt-handler's log has netsetup.ErrManyNeighbours.
-	neighboursLogged sync.Once
-	woken            chan event.GenericEvent
-}
-
-// PodIndex indexes VMIs by the names of their launcher pods.
-const PodIndex = "launcherPod"
-
-// IndexByPod is the function behind PodIndex.
-func IndexByPod(o client.Object) []string {
-	object, ok := o.(*v1.VirtualMachineInstance)
-	if !ok {
-		return nil
-	}
-	return object.LauncherPodNames()
+	writes    kit.Writes
+	gathering gathering
+	woken     chan event.GenericEvent
 }
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, PodIndex, IndexByPod); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, lookup.PodIndex, lookup.IndexByPod); err != nil {
 		return fmt.Errorf("index VMIs by pod: %w", err)
 	}
 	r.woken = make(chan event.GenericEvent, accelerator.MaxSlots)
@@ -110,7 +88,7 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if err := r.Client.Get(ctx, request.NamespacedName, object); err != nil {
 		r.writes.Forget(request.NamespacedName)
 		if len(r.Sessions.Of(request.NamespacedName)) == 0 { // a guest that comes is not in the cache yet
-			r.vhostCounts.forget(request.NamespacedName)
+			r.Starter.Wiring.Forget(request.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -121,11 +99,13 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if object.IsFinal() {
 		return ctrl.Result{}, nil
 	}
-	r.departLeft(object)
+	if r.Departures != nil {
+		r.Departures.StepLeft(object)
+	}
 	if launcher == nil {
 		return r.withoutLauncher(ctx, object)
 	}
-	ips, err := vouchedFor(launcher, object)
+	ips, err := wiring.Vouched(launcher, object)
 	if err != nil {
 		return r.refuse(ctx, object, err)
 	}
@@ -164,6 +144,13 @@ func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, errors.New(control.Printable(startErr.Error(), maxMessage))
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
+}
+
+// depart has a guest leave, if its VMI says so.
+func (r *Reconciler) depart(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) {
+	if r.Departures != nil {
+		r.Departures.Step(vmi, launcher)
+	}
 }
 
 // withoutLauncher says in the status of a running VMI that it is not known whether the guest

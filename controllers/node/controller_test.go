@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 )
 
@@ -30,7 +31,7 @@ func launcherGone(t *testing.T) {
 	elsewhere.Name, elsewhere.Status.NodeName = "elsewhere", "there"
 	recorder := events.NewFakeRecorder(10)
 	r := &Reconciler{
-		Client: fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(running, starting, elsewhere).WithStatusSubresource(running).Build(),
+		Client: fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithObjects(running, starting, elsewhere).WithStatusSubresource(running).Build(),
 		Events: recorder, Clock: clock.RealClock{}, NodeName: "here",
 		Sessions: sessions.NewSet(testr.New(t), func(types.NamespacedName) {}),
 	}

@@ -3,51 +3,19 @@ package node
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/elevate"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Kernel gives launchers' processes what the kernel gives nobody in a restricted pod (package elevate).
+// Kernel gives guests the real-time scheduler, which the kernel gives nobody in a restricted pod (package elevate).
 type Kernel interface {
-	LockMemory(l elevate.Launcher, bytes uint64) error
 	Realtime(ctx context.Context, l elevate.Launcher, vcpus []int, hostCPUs int) error
-}
-
-func processOf(object *v1.VirtualMachineInstance, launcher *sessions.Session) elevate.Launcher {
-	return elevate.Launcher{PID: launcher.PID, Pod: launcher.Pod, Pods: slices.Collect(maps.Keys(object.Status.ActivePods))}
-}
-
-// lockMemory lets the QEMU that the launcher will start lock the guest's memory and the overhead, whatever the VMI requests, if the VMI says so, or has
-// a device of the node.
-func (r *Reconciler) lockMemory(object *v1.VirtualMachineInstance, launcher *sessions.Session) error {
-	if !object.Spec.Domain.LocksMemory() || r.Kernel == nil {
-		return nil
-	}
-	const emulation = true // of which the overhead is larger
-	return r.Kernel.LockMemory(processOf(object, launcher), uint64(memoryOf(object))+uint64(max(vmi.Overhead(object, emulation), 0)))
-}
-
-// lockRefused are the errors of a VMI whose memory can never be locked here.
-func lockRefused(object *v1.VirtualMachineInstance, err error) field.ErrorList {
-	if !errors.Is(err, elevate.ErrRefused) {
-		return nil
-	}
-	for i, nic := range object.Spec.Domain.Devices.Interfaces {
-		if nic.SRIOV != nil && !object.Spec.Domain.Memory.LocksMemory() {
-			return field.ErrorList{field.Forbidden(interfacePath(i).Child("sriov"), err.Error())}
-		}
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec", "domain", "memory", "reservedOverhead", "memLock"), err.Error())}
 }
 
 // speed gives the guest's CPUs the real-time scheduler, if the VMI says so, and says in a condition how that went. It returns when to try again,
@@ -61,7 +29,7 @@ func (r *Reconciler) speed(ctx context.Context, object *v1.VirtualMachineInstanc
 	condition := v1.VirtualMachineInstanceCondition{Type: v1.ConditionRealtime, Status: metav1.ConditionTrue, Reason: v1.ReasonScheduled}
 	vcpus, err := cpu.Realtime.CPUs(int(min(max(cpu.VCPUs(), 0), 255)))
 	if err == nil {
-		err = r.Kernel.Realtime(ctx, processOf(object, launcher), vcpus, int(cpu.HostCPUs()))
+		err = r.Kernel.Realtime(ctx, elevate.Of(object, launcher), vcpus, int(cpu.HostCPUs()))
 	}
 	if err != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1.ReasonNotScheduled, control.Printable(err.Error(), maxMessage)

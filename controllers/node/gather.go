@@ -107,11 +107,11 @@ func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInsta
 	}
 	switch {
 	case waiting && wait > 0:
-		return wait, r.start(ctx, object, launcher, true)
+		return wait, r.Starter.Start(ctx, object, launcher, true)
 	case wait > 0:
 		return wait, nil
 	case waiting:
-		return 0, r.start(ctx, object, launcher, false)
+		return 0, r.Starter.Start(ctx, object, launcher, false)
 	}
 	if err := launcher.Call(ctx, control.CommandUnpause, nil, nil); err != nil && heldBack(object, launcher.State()) {
 		return 0, fmt.Errorf("let the guest run: %w", err)

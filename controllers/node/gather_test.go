@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr/testr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -60,7 +58,7 @@ func TestGuestWaitsForOthersOnTheirWay(t *testing.T) {
 		}), 0, 0},
 	}
 	for _, tt := range tests {
-		builder := fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(made("own", time.Second, v1.Scheduled))
+		builder := fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithObjects(made("own", time.Second, v1.Scheduled))
 		if tt.other != nil {
 			builder = builder.WithObjects(tt.other)
 		}
@@ -85,8 +83,8 @@ func TestWaitingGuestsAreLookedAtInTime(t *testing.T) {
 		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduled, ActivePods: map[types.UID]string{"p": "n1"}}}
 	preparing := reporting(types.NamespacedName{Namespace: "ns", Name: v1.LauncherPodName("coming", "coming", v1.FirstPod)}, control.StateReport{State: control.StatePreparing})
 	set := connected(t, preparing)
-	c := fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(coming).Build()
-	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: set, woken: make(chan event.GenericEvent, 10)}
+	c := fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithObjects(coming).Build()
+	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: set, Starter: newStarter(), woken: make(chan event.GenericEvent, 10)}
 	for _, name := range []types.NamespacedName{{Namespace: "ns", Name: "a"}, {Namespace: "ns", Name: "b"}, {Namespace: "ns", Name: "gone"}, {Namespace: "foreign", Name: "c"}} {
 		r.gathering.note(name, true)
 	}
@@ -115,7 +113,7 @@ func TestWaitingGuestsAreLookedAtInTime(t *testing.T) {
 
 func TestGuestThatHasWaitedStartsDespiteErrors(t *testing.T) {
 	down := errors.New("down")
-	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(newTestScheme(t)).Build(), interceptor.Funcs{
+	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).Build(), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down }})
 	now := time.Now()
 	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Sessions: sessions.NewSet(testr.New(t), func(types.NamespacedName) {})}
@@ -136,13 +134,11 @@ func TestGuestIsHeldWhileAnotherIsOnItsWay(t *testing.T) {
 	launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, netns))
 	n.Await(t)
 	s := n.sessions.Get(nodetest.Pod("a"))
-	acceleration := accelerator.New(broken)
-	acceleration.PermitEmulation(true)
 	other := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other", UID: "other", CreationTimestamp: metav1.NewTime(now)},
 		Status: v1.VirtualMachineInstanceStatus{NodeName: "n1", Phase: v1.Scheduling}}
-	c := fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(other).Build()
-	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
-	guest := demanding()
+	c := fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithObjects(other).Build()
+	r := &Reconciler{Client: c, Clock: clocktesting.NewFakePassiveClock(now), NodeName: "n1", Starter: newStarter(), Sessions: n.sessions}
+	guest := nodetest.Demanding()
 	guest.Spec.StartStrategy = ""
 	// advance returns what the launcher was asked for last, if for anything.
 	advance := func(until ...string) (wait time.Duration, asked *control.Message) {
@@ -154,7 +150,7 @@ func TestGuestIsHeldWhileAnotherIsOnItsWay(t *testing.T) {
 			done <- err
 		}()
 		if len(until) > 0 {
-			asked = answerUntil(t, launcher, until...)
+			asked = launcher.AnswerUntil(until...)
 			t.Cleanup(func() { asked.Close() })
 		}
 		if err := <-done; err != nil {

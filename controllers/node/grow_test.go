@@ -124,3 +124,24 @@ func TestFailedGrowthIsTriedAgainInTime(t *testing.T) {
 	g.clock.Step(sessions.GrowPatience)
 	g.want(s, sessions.GrowPatience)
 }
+
+// TestWhichDisksGrow: only the disk of a claim grows, and only if the guest can write to it.
+func TestWhichDisksGrow(t *testing.T) {
+	source := v1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Spec.Volumes = []v1.Volume{
+		{Name: "root", ContainerDisk: &v1.ContainerDiskSource{Image: "x"}},
+		{Name: "data", PersistentVolumeClaim: &source},
+		{Name: "tools", PersistentVolumeClaim: &source},
+		{Name: "template", Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "d"}}},
+	}
+	for _, v := range vmi.Spec.Volumes {
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: v.Name, Disk: &v1.DiskTarget{}})
+	}
+	vmi.Spec.Domain.Devices.Disks[2] = v1.Disk{Name: "tools", CDRom: &v1.CDRomTarget{}}
+	for i, want := range []bool{false, true, false, false} {
+		if d := vmi.Spec.Domain.Devices.Disks[i]; writable(vmi, d) != want {
+			t.Errorf("disk %s: writable is %v", d.Name, !want)
+		}
+	}
+}

@@ -32,7 +32,7 @@ type leases struct {
 
 func startLeases(t *testing.T) *leases {
 	l := &leases{t: t, clock: clocktesting.NewFakeClock(time.Unix(1000, 0)), wrote: make(chan struct{}, 100)}
-	l.c = fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+	l.c = fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			t.Error("virt-handler may not read Leases")
 			return nil
@@ -48,7 +48,7 @@ func startLeases(t *testing.T) *leases {
 		},
 	})
 	l.LeaseWriter = &LeaseWriter{Client: counting, Clock: l.clock, Log: logr.Discard(), NodeName: "node-1",
-		Chooser: accelerator.New(broken), Sessions: connected(t)}
+		Chooser: accelerator.New(nodetest.Broken()), Sessions: connected(t)}
 	return l
 }
 

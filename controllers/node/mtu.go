@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 const (
@@ -17,19 +16,6 @@ const (
 	// jumboMTU is the most that cards and switches of Ethernet commonly carry.
 	jumboMTU = 9216
 )
-
-// mtuOf is the MTU that the guest is told of a network. The drivers of old cards take no more than some, and then may take none at all.
-func mtuOf(nic qemuargs.NIC, mtu uint16) uint16 {
-	most := map[string]uint16{
-		"e1000":   16110, // MAX_JUMBO_FRAME_SIZE in Linux's e1000, without the header and the checksum
-		"e1000e":  9212,  // DEFAULT_JUMBO in Linux's e1000e, without the header, a VLAN tag and the checksum
-		"rtl8139": 4096,  // CP_MAX_MTU in Linux's 8139cp
-	}
-	if limit, ok := most[nic.Driver]; ok {
-		return min(mtu, limit)
-	}
-	return mtu
-}
 
 // observeMTU says of which networks the MTU keeps from the guest what it may expect: IPv6, or that its packets arrive. While the link of a
 // network cannot be read, what was said before stays.

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
@@ -62,17 +61,5 @@ func TestVMISaysWhatAnUnusualMTUKeepsFromIt(t *testing.T) {
 	observeMTU(crowd, network, metav1.Unix(1000, 0))
 	if got := crowd.Status.Condition(v1.ConditionUnusualMTU).Message; len(got) > maxMessage || !strings.Contains(got, "96 networks more") {
 		t.Errorf("of 100 networks: %q", got)
-	}
-}
-
-// TestGuestIsToldNoLargerMTUThanItsCards: a guest whose card takes no large packets is not told that it may send some.
-func TestGuestIsToldNoLargerMTUThanItsCards(t *testing.T) {
-	for driver, want := range map[string]uint16{"virtio-net-pci-non-transitional": 60000, "e1000": 16110, "e1000e": 9212, "rtl8139": 4096} {
-		if got := mtuOf(qemuargs.NIC{Driver: driver}, 60000); got != want {
-			t.Errorf("%s: %d, want %d", driver, got, want)
-		}
-		if got := mtuOf(qemuargs.NIC{Driver: driver}, 1450); got != 1450 {
-			t.Errorf("%s: %d of 1450", driver, got)
-		}
 	}
 }

@@ -1,9 +1,7 @@
 package node
 
 import (
-	"errors"
 	"net/netip"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,64 +21,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-func TestNamespaceMustHaveThePodsAddresses(t *testing.T) {
-	facts := netsetup.Facts{Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("10.9.9.9/32"), netip.MustParsePrefix("fd00::5/64")}}
-	tests := []struct {
-		name string
-		pod  []string
-		want []string
-		err  error
-	}{
-		{"not known yet", nil, nil, nil},
-		{"the pod's", []string{"10.244.0.5"}, []string{"10.244.0.5"}, nil},
-		{"of both families", []string{"fd00::5", "10.244.0.5"}, []string{"10.244.0.5", "fd00::5"}, nil},
-		{"written otherwise", []string{"fd00:0::0005", "::ffff:10.244.0.5"}, []string{"10.244.0.5", "fd00::5"}, nil},
-		{"another's", []string{"10.244.0.6"}, nil, errForeignNetNS},
-		{"one of two", []string{"10.244.0.5", "fd00::6"}, nil, errForeignNetNS},
-	}
-	for _, tt := range tests {
-		if got, err := vouched(facts, tt.pod); !reflect.DeepEqual(got, tt.want) || !errors.Is(err, tt.err) {
-			t.Errorf("%s: %v, %v; want %v, %v", tt.name, got, err, tt.want, tt.err)
-		}
-	}
-	if got, err := vouched(facts, []string{"here"}); err == nil {
-		t.Errorf("no address is read as %v", got)
-	}
-}
-
-// The plan of either binding, done, leaves a namespace in which the pod's addresses
-// are found again: by a virt-handler that is restarted then, too.
-func TestWiredNamespaceHasThePodsAddresses(t *testing.T) {
-	pod := []string{"10.244.0.5", "fd00::5"}
-	for name, plan := range map[string]func(netsetup.Facts) (*netsetup.Plan, error){
-		"masquerade": func(f netsetup.Facts) (*netsetup.Plan, error) {
-			return netsetup.PlanMasquerade(f, netsetup.Masquerade{})
-		},
-		"bridge": func(f netsetup.Facts) (*netsetup.Plan, error) { return netsetup.PlanBridge(f, netsetup.Bridged{}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			netns := nodetest.PodNetwork(t)
-			for range 2 {
-				facts, err := netsetup.ReadFacts(netns, v1.PodLink)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got, err := vouched(facts, pod); err != nil || !reflect.DeepEqual(got, pod) {
-					t.Errorf("%v, %v, want %v", got, err, pod)
-				}
-				p, err := plan(facts)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := netsetup.Apply(netns, p); err != nil && !netsetup.Wired(err) {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// A guest runs in a namespace with the address 10.244.0.5, and with one more that
+// TestOnlyThePodsAddressesAreReported: a guest runs in a namespace with the address 10.244.0.5, and with one more that
 // no pod has.
 func TestOnlyThePodsAddressesAreReported(t *testing.T) {
 	started := time.Unix(1000, 0)
@@ -104,7 +45,7 @@ func TestOnlyThePodsAddressesAreReported(t *testing.T) {
 			object.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Masquerade: &v1.InterfaceMasquerade{}}}
 			launcher := reporting(pod, control.StateReport{State: control.StateRunning, Machine: &qemuargs.Machine{Type: "pc-q35-7.2"}, StartedAt: &started})
 			launcher.TakeLink(netsetup.Facts{Link: v1.PodLink, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("8.8.8.8/32")}})
-			r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(object).WithStatusSubresource(object).Build(),
+			r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithObjects(object).WithStatusSubresource(object).Build(),
 				Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}, NodeName: "n1", Sessions: connected(t, launcher)}
 			for range 2 {
 				if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(object)}); err != nil {

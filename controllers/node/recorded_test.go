@@ -10,12 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -144,10 +142,8 @@ func TestRecordedLauncher(t *testing.T) {
 	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{
 		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("3Mi")}, VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem)}}}
 	v1.Default(vmi)
-	acceleration := accelerator.New(broken)
-	acceleration.PermitEmulation(true)
-	r := &Reconciler{Chooser: acceleration, Sessions: n.sessions, Events: events.NewFakeRecorder(10), Clock: clock.RealClock{}}
-	if err := r.start(t.Context(), vmi, s, false); err != nil {
+	r := &Reconciler{Starter: newStarter(), Sessions: n.sessions, Clock: clock.RealClock{}}
+	if err := r.Starter.Start(t.Context(), vmi, s, false); err != nil {
 		t.Fatal(err)
 	}
 	await("started", func(s control.StateReport) bool {

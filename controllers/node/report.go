@@ -8,11 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -160,61 +160,6 @@ type networkFacts struct {
 	linkState v1.InterfaceState
 }
 
-// missingLink is the error of a pod that lacks the link of an interface.
-type missingLink struct {
-	network, link string
-	index         int // of the interface in the spec
-	multus        bool
-}
-
-func (m missingLink) Error() string {
-	text := fmt.Sprintf("network %q: the pod has no interface %q", m.network, m.link)
-	if m.multus {
-		text += ": is Multus installed on this node?"
-	}
-	return text
-}
-
-func (m missingLink) inSpec() *field.Error {
-	return field.Forbidden(interfacePath(m.index), m.Error())
-}
-
-// interfacePath is the field of an interface in a VMI.
-func interfacePath(index int) *field.Path {
-	return field.NewPath("spec", "domain", "devices", "interfaces").Index(index)
-}
-
-// linksOf returns the pod's link behind each of the VMI's interfaces, by interface, and those that
-// there are with the error.
-func linksOf(launcher *sessions.Session, object *v1.VirtualMachineInstance) (map[string]netsetup.Facts, error) {
-	out := map[string]netsetup.Facts{}
-	var errs []error
-	for i, nic := range object.Spec.Domain.Devices.Interfaces {
-		if nic.SRIOV != nil {
-			continue
-		}
-		link := linkName(object, nic.Name)
-		facts, err := launcher.Link(link)
-		switch {
-		case errors.Is(err, netsetup.ErrNoLink):
-			errs = append(errs, missingLink{network: nic.Name, link: link, index: i, multus: link != v1.PodLink})
-		case err != nil:
-			errs = append(errs, err)
-		default:
-			out[nic.Name] = facts
-		}
-	}
-	return out, errors.Join(errs...)
-}
-
-// linkName returns the name of the pod's link behind an interface.
-func linkName(object *v1.VirtualMachineInstance, nic string) string {
-	if object.Spec.OnPods(nic) {
-		return v1.PodLink
-	}
-	return object.Spec.Network(nic).Link()
-}
-
 // networkOf returns what is known of a VMI's networks, by interface. ips are the pod's own addresses.
 func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ips []string) map[string]networkFacts {
 	out := map[string]networkFacts{}
@@ -222,7 +167,7 @@ func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ip
 		if nic.SRIOV != nil {
 			continue
 		}
-		link, err := launcher.Link(linkName(object, nic.Name))
+		link, err := launcher.Link(wiring.LinkName(object, nic.Name))
 		facts, known := factsOf(object, nic.Name, link, err)
 		if known && object.Spec.OnPods(nic.Name) {
 			facts.ips = ips
@@ -243,15 +188,12 @@ func factsOf(object *v1.VirtualMachineInstance, nic string, link netsetup.Facts,
 	case err != nil:
 		return knownFacts(object, nic)
 	}
-	facts := networkFacts{link: link.Link, nic: nicFacts(link)}
+	facts := networkFacts{link: link.Link, nic: resolve.NIC{MTU: link.MTU, MAC: link.MAC}}
 	if link.Link != v1.PodLink {
 		facts.beside, facts.ips = true, netsetup.GuestAddresses(link)
 	}
 	return facts, true
 }
-
-// nicFacts are the facts of a link that resolve.Machine needs.
-func nicFacts(link netsetup.Facts) resolve.NIC { return resolve.NIC{MTU: link.MTU, MAC: link.MAC} }
 
 func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFacts) []v1.NetworkInterfaceStatus {
 	var out []v1.NetworkInterfaceStatus

@@ -1,23 +1,19 @@
 package node
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/go-logr/logr/testr"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 
-	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
-	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/controllers/node/start"
+	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
-
-// broken is a KVM that does not work.
-var broken = kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"}
 
 // testNode is a node's sessions, and the line to them.
 type testNode struct {
@@ -32,6 +28,11 @@ func newNode(t *testing.T) *testNode {
 	n.Set = n.sessions
 	t.Cleanup(n.sessions.Close)
 	return n
+}
+
+// newStarter returns the Starter of a node that emulates.
+func newStarter() *start.Starter {
+	return &start.Starter{Chooser: nodetest.Emulating(), Clock: clock.RealClock{}, Wiring: wiring.Wirer{Events: events.NewFakeRecorder(10)}}
 }
 
 // connected are launchers that said hello before the test. Without a Client they
@@ -51,14 +52,5 @@ func connected(t *testing.T, all ...*sessions.Session) *sessions.Set {
 func reporting(pod types.NamespacedName, state control.StateReport) *sessions.Session {
 	s := &sessions.Session{Slot: pod.Name, Pod: pod}
 	s.SetState(state)
-	return s
-}
-
-func newTestScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(s), v1.AddToScheme(s)); err != nil {
-		t.Fatal(err)
-	}
 	return s
 }

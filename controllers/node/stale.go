@@ -2,30 +2,22 @@ package node
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/lookup"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-const (
-	// staleAfter is how long a launcher may be connected before its VMI must be known here: the launcher
-	// of a new VMI dials before virt-controller has written the VMI's node. It is also the time between
-	// two looks at one launcher, and so bounds what launchers can make virt-handler ask.
-	staleAfter = 10 * time.Second
-	// endTimeout bounds each of two questions to a launcher whose guest is to end.
-	endTimeout = 5 * time.Second
-)
+// staleAfter is how long a launcher may be connected before its VMI must be known here: the launcher
+// of a new VMI dials before virt-controller has written the VMI's node. It is also the time between
+// two looks at one launcher, and so bounds what launchers can make virt-handler ask.
+const staleAfter = 10 * time.Second
 
 // endStale ends the guests of launchers whose VMI has ended, or is gone. A VMI is there, and has not
 // ended, until its launcher pod has ended, or is gone. So the guest of such a launcher ran on without its
@@ -42,7 +34,7 @@ func (r *Reconciler) endStale(ctx context.Context, vmi types.NamespacedName) tim
 	if len(launchers) == 0 {
 		return 0
 	}
-	cached, err := find(ctx, r.Client, vmi)
+	cached, err := lookup.VMI(ctx, r.Client, vmi)
 	if err != nil {
 		return 0
 	}
@@ -59,7 +51,7 @@ func (r *Reconciler) endStale(ctx context.Context, vmi types.NamespacedName) tim
 		return again
 	}
 	log := ctrl.LoggerFrom(ctx)
-	now, err := find(ctx, r.Live, vmi)
+	now, err := lookup.VMI(ctx, r.Live, vmi)
 	if err != nil {
 		log.Info("cannot tell whether a VMI is gone", "reason", control.Short(err.Error()))
 		return staleAfter
@@ -72,7 +64,7 @@ func (r *Reconciler) endStale(ctx context.Context, vmi types.NamespacedName) tim
 	left(now)
 	for _, launcher := range launchers {
 		log.Info("end a guest at once: its VMI has ended, or is gone", "pod", launcher.Pod.String())
-		if err := endAtOnce(ctx, launcher); err != nil {
+		if err := launcher.EndAtOnce(ctx); err != nil {
 			log.Info("a launcher did not end its guest", "pod", launcher.Pod.String(), "reason", control.Short(err.Error()))
 		}
 	}
@@ -82,31 +74,4 @@ func (r *Reconciler) endStale(ctx context.Context, vmi types.NamespacedName) tim
 // owns says whether a launcher is one of a VMI that has not ended. The VMI may be nil.
 func owns(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) bool {
 	return vmi != nil && !vmi.IsFinal() && slices.Contains(vmi.LauncherPodNames(), launcher.Pod.Name)
-}
-
-// find returns a VMI, or nil if the API server says that there is none. An answer that is no API server's,
-// such as that of a server in between that does not know the path, says nothing.
-func find(ctx context.Context, reader client.Reader, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
-	vmi := &v1.VirtualMachineInstance{}
-	err := reader.Get(ctx, key, vmi)
-	if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get VMI %s: %w", key, err)
-	}
-	return vmi, nil
-}
-
-// endAtOnce has a launcher end its guest without a grace period. A launcher that hangs up has ended.
-func endAtOnce(ctx context.Context, launcher *sessions.Session) error {
-	ask := func(command string, arguments any) error {
-		ctx, cancel := context.WithTimeout(ctx, endTimeout)
-		defer cancel()
-		if err := launcher.Call(ctx, command, arguments, nil); err != nil && !errors.Is(err, control.ErrClosed) {
-			return fmt.Errorf("ask for %s: %w", command, err)
-		}
-		return nil
-	}
-	return errors.Join(ask(control.CommandGrace, control.GraceRequest{}), ask(control.CommandShutdown, nil))
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -52,14 +53,14 @@ func TestGuestWithoutVMIEndsAtOnce(t *testing.T) {
 			clock := clocks.NewFakeClock(time.Now())
 			vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "u1"},
 				Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "here"}}
-			all := fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+			all := fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
 				Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 					if c.live != nil {
 						return c.live
 					}
 					return inner.Get(ctx, key, o, opts...)
 				}})
-			cache := fake.NewClientBuilder().WithScheme(newTestScheme(t))
+			cache := fake.NewClientBuilder().WithScheme(nodetest.Scheme(t))
 			if c.vmi != nil {
 				c.vmi(vmi)
 				all = all.WithObjects(vmi)

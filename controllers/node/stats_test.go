@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/series"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
@@ -71,8 +72,8 @@ func (n *statsNode) add(name, text string) {
 func (n *statsNode) scrape(patience time.Duration) map[string]float64 {
 	n.t.Helper()
 	registry := prometheus.NewRegistry()
-	collector := NewStatsCollector(&Reconciler{Client: fake.NewClientBuilder().WithScheme(newTestScheme(n.t)).WithObjects(n.objects...).Build(),
-		NodeName: "n1", Sessions: n.sessions}, testr.New(n.t))
+	c := fake.NewClientBuilder().WithScheme(nodetest.Scheme(n.t)).WithObjects(n.objects...).Build()
+	collector := NewStatsCollector(&Reconciler{Client: c, NodeName: "n1", Sessions: n.sessions}, testr.New(n.t))
 	collector.patience = patience
 	registry.MustRegister(collector)
 	families, err := registry.Gather()

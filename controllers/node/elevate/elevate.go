@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 )
 
 // Launcher is the process of a launcher.
@@ -24,6 +28,11 @@ type Launcher struct {
 	Pods []types.UID
 	// Pod is the launcher's pod. The launcher's slot has proven it.
 	Pod types.NamespacedName
+}
+
+// Of returns the process of the launcher of one of a VMI's pods.
+func Of(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) Launcher {
+	return Launcher{PID: launcher.PID, Pod: launcher.Pod, Pods: slices.Collect(maps.Keys(vmi.Status.ActivePods))}
 }
 
 // ErrRefused marks what is impossible, also later.

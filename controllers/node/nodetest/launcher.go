@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,24 @@ func (l *Launcher) Knows(commands control.Commands, netns *os.File) {
 	}
 	if err != nil {
 		l.t.Fatal(err)
+	}
+}
+
+// AnswerUntil answers what is asked with nothing to say, up to one of the commands.
+func (l *Launcher) AnswerUntil(commands ...string) *control.Message {
+	l.t.Helper()
+	for {
+		m, err := l.Conn.Receive()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if err := l.Conn.Send(control.Message{ID: m.ID, Return: json.RawMessage(`{}`)}); err != nil {
+			l.t.Fatal(err)
+		}
+		if slices.Contains(commands, m.Execute) {
+			return m
+		}
+		m.Close()
 	}
 }
 

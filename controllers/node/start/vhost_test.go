@@ -1,4 +1,4 @@
-package node
+package start
 
 import (
 	"errors"
@@ -6,15 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
 // vhostDevice stands for /dev/vhost-net.
@@ -51,7 +45,7 @@ func (d *vhostDevice) stillOpen() (n int) {
 // TestLauncherGetsVhostNetForEachQueue: with KVM a launcher gets a file of vhost-net for each queue, where the kernel has
 // vhost-net.
 func TestLauncherGetsVhostNetForEachQueue(t *testing.T) {
-	works, broken := kvmcheck.Result{Verdict: kvmcheck.Works}, kvmcheck.Result{Verdict: kvmcheck.Broken}
+	works, broken := kvmcheck.Result{Verdict: kvmcheck.Works}, nodetest.Broken()
 	for name, c := range map[string]struct {
 		kvm    kvmcheck.Result
 		device vhostDevice
@@ -69,16 +63,17 @@ func TestLauncherGetsVhostNetForEachQueue(t *testing.T) {
 			launcher := n.Dial(t, "vm1")
 			launcher.Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, nodetest.PodNetwork(t)))
 			n.Await(t)
-			acceleration := accelerator.New(c.kvm)
-			acceleration.PermitEmulation(true)
-			r := &Reconciler{Chooser: acceleration, Clock: clock.RealClock{}, Sessions: n.sessions, Events: events.NewFakeRecorder(10), OpenVhostNet: c.device.open}
+			s := newStarter(c.kvm)
+			s.Wiring.OpenVhostNet = c.device.open
 			started := make(chan error, 1)
-			go func() { started <- r.start(t.Context(), demanding(), n.sessions.Get(nodetest.Pod("a")), false) }()
+			go func() {
+				started <- s.Start(t.Context(), nodetest.Demanding(), n.sessions.Get(nodetest.Pod("a")), false)
+			}()
 			last := control.CommandStart
 			if c.fails {
 				last = control.CommandInspect
 			}
-			m := answerUntil(t, launcher, last)
+			m := launcher.AnswerUntil(last)
 			if err := <-started; (err != nil) != c.fails || c.fails && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
 			}
@@ -94,55 +89,5 @@ func TestLauncherGetsVhostNetForEachQueue(t *testing.T) {
 				t.Errorf("vhost-net was opened %d times, want %d; %d are open", len(c.device.opened), c.opens, c.device.stillOpen())
 			}
 		})
-	}
-}
-
-// TestVhostHandoverOfManyCardsCountsOnce: a hand-over counts once, however many cards it has files for, and not at all if
-// the network could not be wired before the first.
-func TestVhostHandoverOfManyCardsCountsOnce(t *testing.T) {
-	vmi, device := demanding(), &vhostDevice{}
-	r := &Reconciler{OpenVhostNet: device.open}
-	for range vhostHandovers {
-		r.wiring(vmi, "pod").close()
-	}
-	for n := range vhostHandovers {
-		if !r.vhostCounts.left(vmi, "pod") {
-			t.Fatalf("none is left after %d", n)
-		}
-		w := r.wiring(vmi, "pod")
-		for range 2 {
-			files, err := w.openVhostNet(1)
-			netsetup.CloseAll(files)
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if r.vhostCounts.left(vmi, "pod") {
-		t.Error("more are left")
-	}
-}
-
-// TestVhostHandoversAreBounded: a launcher gets files of vhost-net a few times. Another launcher has its own count, also that of another pod
-// of the same VMI.
-func TestVhostHandoversAreBounded(t *testing.T) {
-	vmi, h := demanding(), &vhostCounts{}
-	another := vmi.DeepCopy()
-	another.Name = "another"
-	for n := range vhostHandovers {
-		if !h.left(vmi, "first") {
-			t.Fatalf("none is left after %d", n)
-		}
-		h.note(vmi, "first")
-	}
-	if h.left(vmi, "first") || !h.left(another, "another") || !h.left(vmi, "second") {
-		t.Errorf("left are %v, another's %v, the next pod's %v", h.left(vmi, "first"), h.left(another, "another"), h.left(vmi, "second"))
-	}
-	h.note(vmi, "second")
-	if !h.left(vmi, "second") || h.by[client.ObjectKeyFromObject(vmi)].times != 1 {
-		t.Errorf("the VMI's next pod has %+v", h.by)
-	}
-	if h.forget(client.ObjectKeyFromObject(vmi)); len(h.by) > 0 {
-		t.Errorf("a VMI that is gone is remembered: %v", h.by)
 	}
 }

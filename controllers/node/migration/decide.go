@@ -1,4 +1,4 @@
-package node
+package migration
 
 import (
 	"context"
@@ -73,7 +73,7 @@ func (a *Arrivals) decided(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	case control.StateRunning, control.StatePaused:
 	case control.StateExited:
 		// A launcher that is kept after the failure would hold the migration, and its place, until somebody deletes its pod.
-		return endAtOnce(ctx, launcher)
+		return launcher.EndAtOnce(ctx)
 	default:
 		return nil
 	}
@@ -157,5 +157,5 @@ func (a *Arrivals) endSilent(ctx context.Context, vmi *v1.VirtualMachineInstance
 	if now.Sub(since) < runPatience {
 		return nil
 	}
-	return endAtOnce(ctx, launcher)
+	return launcher.EndAtOnce(ctx)
 }

@@ -1,4 +1,4 @@
-package node
+package migration
 
 import (
 	"context"
@@ -112,7 +112,7 @@ func (d *departure) leave(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	state := launcher.State()
 	if state.State != control.StateMoved && state.State != control.StateExited {
 		d.log.Info("end a guest at once: it is decided that it runs on another node", "state", state.State)
-		return true, endAtOnce(ctx, launcher)
+		return true, launcher.EndAtOnce(ctx)
 	}
 	if !ready || sending(state) && !late {
 		return false, nil

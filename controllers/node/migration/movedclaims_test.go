@@ -1,4 +1,4 @@
-package node
+package migration_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/migration"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -79,7 +80,7 @@ func TestLargeDiskGetsTheTimeOfItsClaim(t *testing.T) {
 	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{
 		{VolumeName: "a", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{Requests: storage("1Gi")}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{Requests: storage("1Gi"), Capacity: storage("2Gi")}},
 		{VolumeName: "b", DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{Requests: storage("1Gi")}}, {VolumeName: "c"}}
-	got := atMostClaims(map[string]int64{"a": 1 << 50, "b": 7, "c": 7, "d": 7}, vmi)
+	got := migration.AtMostClaims(map[string]int64{"a": 1 << 50, "b": 7, "c": 7, "d": 7}, vmi)
 	if diff := cmp.Diff(map[string]int64{"a": 2 * gib, "b": 7, "c": 0}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -99,7 +100,7 @@ func TestSharedDiskIsNotMadeAnew(t *testing.T) {
 	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "moved"}}
 	for name, facts := range map[string]qemuargs.VolumeFacts{"missing": {Missing: true, Free: gib}, "blank": {Blank: true, Free: gib}, "ours": {Incoming: "machine", Free: 0, Taken: gib}} {
 		now := *m
-		if err := makeMoved(&now, vmi, map[string]int64{"moved": gib}, []qemuargs.VolumeFacts{facts}); err != nil {
+		if err := migration.MakeMoved(&now, vmi, map[string]int64{"moved": gib}, []qemuargs.VolumeFacts{facts}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		for i, want := range []int64{0, gib, 7} {
@@ -159,7 +160,7 @@ func TestWhichDisksTheTargetMakes(t *testing.T) {
 	}{"a file": {file, true}, "only read": {readOnly, false}, "an overlay": {overlay, false}, "a device": {device, false}, "another": {other, false}} {
 		from := []qemuargs.Disk{c.disk}
 		machine := &qemuargs.Machine{Disks: from}
-		err := makeMoved(machine, vmi, map[string]int64{"root": gib}, facts)
+		err := migration.MakeMoved(machine, vmi, map[string]int64{"root": gib}, facts)
 		if (err == nil) != c.ok || c.ok && machine.Disks[0].Image.Create != gib {
 			t.Errorf("%s: %v, %+v", name, err, machine.Disks[0])
 		}
@@ -180,7 +181,7 @@ func TestMovedDiskWithoutDirectIO(t *testing.T) {
 		vmi.Spec.Domain.Devices.Disks = []v1.Disk{c.disk}
 		vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root"}}
 		m := &qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "root", AIO: qemuargs.Native, Image: qemuargs.Image{Volume: qemuargs.FileVolume, Direct: true}}}}
-		err := makeMoved(m, vmi, map[string]int64{"root": gib}, []qemuargs.VolumeFacts{{Missing: true, Free: 2 * gib}})
+		err := migration.MakeMoved(m, vmi, map[string]int64{"root": gib}, []qemuargs.VolumeFacts{{Missing: true, Free: 2 * gib}})
 		if d := m.Disks[0]; (err == nil) != c.ok || c.ok && (d.Image.Direct || d.AIO != "") {
 			t.Errorf("%s: %v, %+v", name, err, d)
 		}

@@ -1,7 +1,6 @@
-package node
+package start
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,35 +9,11 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
-
-// demanding returns a VMI whose start sets fields of many kinds.
-func demanding() *v1.VirtualMachineInstance {
-	vmi := &v1.VirtualMachineInstance{}
-	vmi.Namespace, vmi.Name, vmi.UID = "ns", "guest", "0a1b2c3d-0000-4000-8000-000000000001"
-	vmi.Annotations = map[string]string{v1.KeepLauncherAnnotation: "true"}
-	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("128Mi"))}
-	vmi.Spec.StartStrategy = v1.StartStrategyPaused
-	vmi.Spec.Volumes = []v1.Volume{{Name: "seed", CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "#cloud-config"}}}
-	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "seed"}}
-	vmi.Spec.AccessCredentials = []v1.AccessCredential{{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{
-		Source:            v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "keys"}},
-		PropagationMethod: v1.SSHPublicKeyAccessCredentialPropagationMethod{ConfigDrive: &v1.ConfigDriveSSHPublicKeyAccessCredentialPropagation{}}}}}
-	vmi.Spec.Domain.Clock = &v1.Clock{Timezone: "Asia/Kathmandu"}
-	vmi.Spec.Domain.Chassis = &v1.Chassis{Asset: "rack-1"}
-	vmi.Spec.Domain.CPU = &v1.CPU{Features: []v1.CPUFeature{{Name: "aes"}}}
-	v1.Default(vmi)
-	return vmi
-}
 
 // links are the names of the links in a network namespace.
 func links(t *testing.T, netns ns.NetNS) []string {
@@ -68,19 +43,17 @@ func without(command, field string) control.Commands {
 // whether the guest's network was wired.
 func startDemanding(t *testing.T, commands control.Commands, change func(*v1.VirtualMachineInstance)) (last *control.Message, wired bool) {
 	t.Helper()
-	n, netns, vmi := newNode(t), nodetest.PodNetwork(t), demanding()
+	n, netns, vmi := newNode(t), nodetest.PodNetwork(t), nodetest.Demanding()
 	change(vmi)
 	v1.Default(vmi)
 	launcher := n.Dial(t, "vm1")
 	launcher.Knows(commands, nodetest.NetNSFile(t, netns))
 	n.Await(t)
-	acceleration := accelerator.New(broken)
-	acceleration.PermitEmulation(true)
-	r := &Reconciler{Chooser: acceleration, Clock: clock.RealClock{}, Sessions: n.sessions, Events: events.NewFakeRecorder(10)}
+	s := newStarter(nodetest.Broken())
 	before := links(t, netns)
 	started := make(chan error, 1)
-	go func() { started <- r.start(t.Context(), vmi, n.sessions.Get(nodetest.Pod("a")), false) }()
-	last = answerUntil(t, launcher, control.CommandStart, control.CommandReject)
+	go func() { started <- s.Start(t.Context(), vmi, n.sessions.Get(nodetest.Pod("a")), false) }()
+	last = launcher.AnswerUntil(control.CommandStart, control.CommandReject)
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
@@ -137,23 +110,5 @@ func TestUnknownQuestionsRejectTheVM(t *testing.T) {
 	})
 	if last.Execute != control.CommandReject || !strings.Contains(string(last.Data), `needs \"configVolumes\" in the command \"inspect\"`) || wired {
 		t.Errorf("%s %s, wired %v", last.Execute, last.Data, wired)
-	}
-}
-
-// answerUntil answers what is asked with nothing to say, up to one of the commands.
-func answerUntil(t *testing.T, launcher *nodetest.Launcher, commands ...string) *control.Message {
-	t.Helper()
-	for {
-		m, err := launcher.Conn.Receive()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := launcher.Conn.Send(control.Message{ID: m.ID, Return: json.RawMessage(`{}`)}); err != nil {
-			t.Fatal(err)
-		}
-		if slices.Contains(commands, m.Execute) {
-			return m
-		}
-		m.Close()
 	}
 }

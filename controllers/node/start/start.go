@@ -1,4 +1,6 @@
-package node
+// Package start has waiting launchers start QEMU. HandOver is the one place that hands a Machine to a launcher, whether the
+// guest begins here or comes from another node.
+package start
 
 import (
 	"cmp"
@@ -7,12 +9,14 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/containernetworking/plugins/pkg/ns"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
+	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 	"github.com/kubeqemu/kubeqemu/internal/zone"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
@@ -20,36 +24,52 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// start takes a waiting launcher to a running QEMU. It asks for what only the pod can see,
-// decides, wires the network, and hands the machine over. Every step may be repeated after a
-// crash. With hold the guest's CPUs stay stopped; see gather.
-func (r *Reconciler) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, hold bool) error {
-	links, err := linksOf(launcher, vmi)
-	if missing := new(missingLink); errors.As(err, missing) {
-		return r.reject(ctx, launcher, field.ErrorList{missing.inSpec()}) // plugins connect a pod when it is made, and never later
+// Starter starts the guests of a node.
+type Starter struct {
+	Clock   clock.PassiveClock
+	Chooser *accelerator.Chooser
+	Wiring  wiring.Wirer
+	// NoHyperV: the kernel's KVM has none of Hyper-V's interfaces.
+	NoHyperV bool
+	// Memory lets QEMUs lock memory. Nil lets none.
+	Memory Memory
+	// HostModel returns the flags that make QEMU's CPU model base the node's own CPU, if the node's QEMU has this
+	// version; else none.
+	HostModel func(ctx context.Context, a qemuargs.Accelerator, qemuVersion string) []string
+	// Cluster returns the cluster's configuration. Nil stands for an empty one.
+	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)
+}
+
+// Start takes a waiting launcher to a running QEMU. It asks for what only the pod can see, decides, wires the network,
+// and hands the machine over. Every step may be repeated after a crash. With hold the guest's CPUs stay stopped.
+func (s *Starter) Start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, hold bool) error {
+	links, err := wiring.Links(launcher, vmi)
+	if missing := new(wiring.MissingLink); errors.As(err, missing) {
+		// Plugins connect a pod when it is made, and never later.
+		return s.reject(ctx, launcher, field.ErrorList{missing.InSpec()})
 	}
 	if err != nil {
 		return err
 	}
-	host, err := r.host(ctx, vmi, launcher, links)
+	host, err := s.host(ctx, vmi, launcher, links)
 	if errs := hopeless(vmi, launcher, err); errs != nil {
-		return r.reject(ctx, launcher, errs)
+		return s.reject(ctx, launcher, errs)
 	}
 	if err != nil {
 		return err
 	}
 	machine, errs := resolve.Machine(vmi, host)
 	if len(errs) > 0 {
-		return r.reject(ctx, launcher, errs)
+		return s.reject(ctx, launcher, errs)
 	}
 	request, err := handover.Start(vmi, machine)
 	if err != nil {
 		return err
 	}
 	request.Paused = request.Paused || hold
-	err = r.handOver(ctx, vmi, launcher, &request, links)
+	err = s.HandOver(ctx, vmi, launcher, &request, links)
 	if errs := (refusal{}); errors.As(err, &errs) {
-		return r.reject(ctx, launcher, errs.ErrorList)
+		return s.reject(ctx, launcher, errs.ErrorList)
 	}
 	return err
 }
@@ -67,27 +87,27 @@ func refused(errs field.ErrorList) error {
 	return refusal{errs}
 }
 
-// handOver wires the pod's network and hands a Machine over to the launcher. Its error is a refusal if the launcher can never run the VM. Until
-// the network is wired, nothing has changed.
-func (r *Reconciler) handOver(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, request *control.StartRequest, links map[string]netsetup.Facts) error {
+// HandOver wires the pod's network and hands a Machine over to the launcher. Its error is a refusal if the launcher can never
+// run the VM. Until the network is wired, nothing has changed.
+func (s *Starter) HandOver(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
+	request *control.StartRequest, links map[string]netsetup.Facts) error {
 	if err := refused(unfit(request, launcher)); err != nil {
 		return err
 	}
-	connections, errs := connections(vmi, &request.Machine, links)
+	connections, errs := wiring.Plan(vmi, &request.Machine, links)
 	if len(errs) > 0 {
 		return refusal{errs}
 	}
-	if err := r.lockMemory(vmi, launcher); err != nil {
+	if err := s.lockMemory(vmi, launcher); err != nil {
 		return cmp.Or(refused(lockRefused(vmi, err)), err)
 	}
-	w := r.wiring(vmi, launcher.Pod.Name)
-	defer w.close()
-	if err := launcher.Inside(func(netns ns.NetNS) error { return w.wire(vmi, connections, netns) }); err != nil {
+	wires, err := s.Wiring.Wire(ctx, vmi, launcher, connections)
+	if err != nil {
 		return err
 	}
-	r.warnUnfiltered(ctx, vmi, w)
-	request.DHCP, request.IPv6 = w.leases, w.ipv6
-	if err := launcher.Call(ctx, control.CommandStart, *request, nil, w.files...); err != nil {
+	defer wires.Close()
+	request.DHCP, request.IPv6 = wires.Leases, wires.IPv6
+	if err := launcher.Call(ctx, control.CommandStart, *request, nil, wires.Files...); err != nil {
 		err = fmt.Errorf("hand the machine to the launcher: %w", err)
 		return cmp.Or(refused(lacking(err)), err) // it may not know what the guest is told of its network
 	}
@@ -115,29 +135,30 @@ func lacking(err error) field.ErrorList {
 }
 
 // host gathers what resolve.Machine needs besides the VMI.
-func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, links map[string]netsetup.Facts) (resolve.Host, error) {
-	choice, _ := r.Chooser.Choice()
+func (s *Starter) host(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
+	links map[string]netsetup.Facts) (resolve.Host, error) {
+	choice, _ := s.Chooser.Choice()
 	if choice.Accelerator == "" { // the node's choice changed after this pod got its slot
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
 	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, NICs: map[string]resolve.NIC{}}
-	now := r.Clock.Now()
+	now := s.Clock.Now()
 	host.Now, host.ZoneOffset = now.Unix(), zone.Offset(vmi.Spec.Domain.Timezone(), now)
-	host.NoHyperV, host.TSCFrequency = r.NoHyperV, vmi.TSCFrequency()
-	if cpu := vmi.Spec.Domain.CPU; r.HostModel != nil && (cpu == nil || cpu.Model == "" || cpu.Model == v1.HostModel) {
-		host.HostModel = r.HostModel(ctx, choice.Accelerator, launcher.QEMUVersion)
+	host.NoHyperV, host.TSCFrequency = s.NoHyperV, vmi.TSCFrequency()
+	if cpu := vmi.Spec.Domain.CPU; s.HostModel != nil && (cpu == nil || cpu.Model == "" || cpu.Model == v1.HostModel) {
+		host.HostModel = s.HostModel(ctx, choice.Accelerator, launcher.QEMUVersion)
 	}
 	cluster := &v1.KubeVirtConfiguration{}
 	var err error
-	if r.Cluster != nil {
-		if cluster, err = r.Cluster(ctx); err != nil {
+	if s.Cluster != nil {
+		if cluster, err = s.Cluster(ctx); err != nil {
 			return host, err
 		}
 	}
 	if host.Accelerator, err = acceleratorOf(vmi, choice.Accelerator, cluster); err != nil {
 		return host, err
 	}
-	host.VhostNet = r.hasVhostNet(vmi, launcher, host.Accelerator)
+	host.VhostNet = s.Wiring.HasVhostNet(vmi, launcher, host.Accelerator)
 	handover.Configure(&host, cluster)
 	request := handover.Inspection(vmi)
 	if request.Claims, err = claims(vmi); err != nil {
@@ -152,13 +173,12 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	}
 	for _, asked := range request.Claims {
 		facts := host.Claims[asked.Volume]
-		facts.Block, facts.DiskSize, facts.Path = asked.Block, diskSize(vmi, asked.Volume), "" // the launcher must not change these
+		// The launcher must not change these.
+		facts.Block, facts.DiskSize, facts.Path = asked.Block, diskSize(vmi, asked.Volume), ""
 		host.Claims[asked.Volume] = facts
 	}
 	for nic, link := range links {
-		facts := nicFacts(link)
-		facts.RefreshLink = vmi.Status.RefreshesLink(nic)
-		host.NICs[nic] = facts
+		host.NICs[nic] = resolve.NIC{MTU: link.MTU, MAC: link.MAC, RefreshLink: vmi.Status.RefreshesLink(nic)}
 	}
 	cards, err := handover.Devices(request, reply, vmi.Status.LauncherDevices(launcher.Pod.Name))
 	if err != nil {
@@ -170,9 +190,9 @@ func (r *Reconciler) host(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	return host, nil
 }
 
-// hopeless are the errors of a host that no later attempt mends. Which network card of the node is for which interface is
-// not known before virt-controller has copied what Multus says. Multus says that before the kubelet knows the addresses of the
-// pod, so whoever has the addresses has all that Multus said.
+// hopeless returns the errors of a host that no later attempt mends. Which network card of the node is for which interface
+// is not known before virt-controller has copied what Multus says. Multus says that before the kubelet knows the addresses
+// of the pod, so whoever has the addresses has all that Multus said.
 func hopeless(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, err error) field.ErrorList {
 	if errs := lacking(err); errs != nil {
 		return errs
@@ -181,7 +201,7 @@ func hopeless(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, err er
 	case errors.Is(err, errForeign):
 		return field.ErrorList{field.Forbidden(field.NewPath("spec", "architecture"), err.Error())}
 	case errors.Is(err, handover.ErrDeviceUnknown):
-		if addresses, foreign := vouchedFor(launcher, vmi); foreign == nil && len(addresses) > 0 {
+		if addresses, foreign := wiring.Vouched(launcher, vmi); foreign == nil && len(addresses) > 0 {
 			return field.ErrorList{field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces"), err.Error())}
 		}
 	}
@@ -191,8 +211,8 @@ func hopeless(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, err er
 // errForeign means that a node runs no guests of an architecture.
 var errForeign = errors.New("the node has another architecture")
 
-// acceleratorOf is what runs the guest's CPUs on a node with an accelerator: a guest of another architecture than the node's is emulated, if
-// the cluster permits that. It is pure.
+// acceleratorOf returns what runs the guest's CPUs on a node with an accelerator. A guest of another architecture than the
+// node's is emulated, if the cluster permits that. It is pure.
 func acceleratorOf(vmi *v1.VirtualMachineInstance, here qemuargs.Accelerator, cluster *v1.KubeVirtConfiguration) (qemuargs.Accelerator, error) {
 	guest := vmi.Spec.Architecture
 	switch {
@@ -201,11 +221,12 @@ func acceleratorOf(vmi *v1.VirtualMachineInstance, here qemuargs.Accelerator, cl
 	case cluster.NodeArchitecture(guest) == runtime.GOARCH:
 		return qemuargs.TCG, nil
 	}
-	return "", fmt.Errorf("%w: it is of %s, and runs guests of %s only if configuration.architectureConfiguration.arm64.useEmulation of the KubeVirt object is true", errForeign, runtime.GOARCH, guest)
+	return "", fmt.Errorf("%w: it is of %s, and runs guests of %s only if "+
+		"configuration.architectureConfiguration.arm64.useEmulation of the KubeVirt object is true", errForeign, runtime.GOARCH, guest)
 }
 
 // reject tells the launcher that its VM can never be started.
-func (r *Reconciler) reject(ctx context.Context, launcher *sessions.Session, errs field.ErrorList) error {
+func (s *Starter) reject(ctx context.Context, launcher *sessions.Session, errs field.ErrorList) error {
 	why := control.Termination{Reason: control.ReasonStartFailed, Message: errs.ToAggregate().Error()}
 	if err := launcher.Call(ctx, control.CommandReject, why, nil); err != nil && !errors.Is(err, control.ErrClosed) {
 		return fmt.Errorf("reject the VM (%s): %w", why.Message, err)

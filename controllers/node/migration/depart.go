@@ -1,4 +1,4 @@
-package node
+package migration
 
 import (
 	"context"
@@ -27,10 +27,8 @@ type Peers interface {
 
 // Departures send the guests of this node that move to other nodes.
 type Departures struct {
-	Node  *Reconciler
+	Node  *Node
 	Peers Peers
-	// CPU is this node's processor.
-	CPU peers.CPU
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -41,8 +39,8 @@ type Departures struct {
 }
 
 // NewDepartures makes Departures, which end with Close.
-func NewDepartures(node *Reconciler, to Peers, cpu peers.CPU) *Departures {
-	d := &Departures{Node: node, Peers: to, CPU: cpu, underway: map[types.UID]*departure{}}
+func NewDepartures(node *Node, to Peers) *Departures {
+	d := &Departures{Node: node, Peers: to, underway: map[types.UID]*departure{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -79,7 +77,7 @@ var (
 func (d *Departures) Step(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) {
 	// Also after the migration's end: the guest may still stand, because virt-handler was not there.
 	m := vmi.Status.MigrationState
-	if m == nil || m.SourceNode != d.Node.NodeName || m.SourcePod != launcher.Pod.Name {
+	if m == nil || m.SourceNode != d.Node.Name || m.SourcePod != launcher.Pod.Name {
 		return
 	}
 	d.mu.Lock()
@@ -107,22 +105,15 @@ func (d *Departures) Step(vmi *v1.VirtualMachineInstance, launcher *sessions.Ses
 	})
 }
 
-// departLeft has the launcher that a guest has left for another launcher of this node end, if an earlier virt-handler has not done that.
-// Where the guest went to another node, see endStale.
-func (r *Reconciler) departLeft(vmi *v1.VirtualMachineInstance) {
+// StepLeft has the launcher that a guest has left for another launcher of this node end, if an earlier virt-handler has not
+// done that. Where the guest went to another node, its VMI is not this node's any more.
+func (d *Departures) StepLeft(vmi *v1.VirtualMachineInstance) {
 	m := vmi.Status.MigrationState
-	if m == nil || m.SourceNode != r.NodeName || m.TargetNode != r.NodeName || m.SourcePod == vmi.LauncherPod() {
+	if m == nil || m.SourceNode != d.Node.Name || m.TargetNode != d.Node.Name || m.SourcePod == vmi.LauncherPod() {
 		return
 	}
-	if left := r.Sessions.Get(types.NamespacedName{Namespace: vmi.Namespace, Name: m.SourcePod}); left != nil {
-		r.depart(vmi, left)
-	}
-}
-
-// depart has a guest leave, if its VMI says so.
-func (r *Reconciler) depart(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) {
-	if r.Departures != nil {
-		r.Departures.Step(vmi, launcher)
+	if left := d.Node.Sessions.Get(types.NamespacedName{Namespace: vmi.Namespace, Name: m.SourcePod}); left != nil {
+		d.Step(vmi, left)
 	}
 }
 

@@ -1,4 +1,4 @@
-package node
+package migration
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/start"
 	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/timer"
@@ -92,7 +93,7 @@ func (d *departure) send(ctx context.Context) error {
 	m := d.vmi.Status.MigrationState
 	to := peers.Destination{Address: m.TargetState.NodeAddress, Node: m.TargetNode, Migration: m.MigrationUID}
 	offer := &peers.Offer{Version: peers.Version, Namespace: d.vmi.Namespace, Name: d.vmi.Name, UID: d.vmi.UID,
-		Machine: *machine, QEMUVersion: launcher.QEMUVersion, CPU: d.of.CPU}
+		Machine: *machine, QEMUVersion: launcher.QEMUVersion, CPU: d.of.Node.CPU}
 	var err error
 	if offer.Claims, err = movedSizes(ctx, launcher, d.vmi); err != nil {
 		return err
@@ -192,15 +193,6 @@ func (d *departure) connect(ctx context.Context, launcher *sessions.Session, to 
 	return d.of.Peers.Receive(ctx, to)
 }
 
-// memoryOf is how many bytes of memory a VMI's guest has. A launcher's Machine says it, too, but a launcher is a tenant's, and each byte
-// gives a migration time.
-func memoryOf(vmi *v1.VirtualMachineInstance) int64 {
-	if memory := vmi.Spec.Domain.Memory; memory != nil && memory.Guest != nil {
-		return max(memory.Guest.Value(), 0)
-	}
-	return 0
-}
-
 // sizesOf returns the sizes of those disks of a Machine that end with its launcher. A migration copies them.
 func sizesOf(machine *qemuargs.Machine) map[string]int64 {
 	sizes := map[string]int64{}
@@ -238,7 +230,7 @@ func bytesOf(vmi *v1.VirtualMachineInstance, sizes map[string]int64) int64 {
 // limits returns the limits of a VMI's migration. sizes are what the launcher says of its own disks (sizesOf). claims
 // are the sizes of the disks that are copied to other claims.
 func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance, sizes, claims map[string]int64) control.MigrateRequest {
-	bytes := min(memoryOf(vmi), maxCopied) + bytesOf(vmi, sizes)
+	bytes := min(start.GuestMemory(vmi), maxCopied) + bytesOf(vmi, sizes)
 	for _, size := range claims {
 		bytes = min(bytes+min(max(size, 0), maxCopied), maxCopied)
 	}

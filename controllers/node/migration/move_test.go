@@ -1,11 +1,10 @@
-package node
+package migration_test
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"os"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/go-logr/logr/testr"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,10 +29,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node"
+	"github.com/kubeqemu/kubeqemu/controllers/node/migration"
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/start"
+	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -49,8 +50,8 @@ type moving struct {
 	raw            client.WithWatch
 	away           atomic.Bool // the API server does not answer the virt-handlers
 	clock          *clocks.FakeClock
-	here           *Reconciler
-	there          *Arrivals
+	here           *node.Reconciler
+	there          *migration.Arrivals
 	source, target *played
 	// older: the target's virt-handler answers an offer with nothing.
 	older bool
@@ -79,19 +80,19 @@ func newMoving(t *testing.T) *moving {
 }
 
 // newMovingTo is as newMoving. If the guest is to move to another pod of the node here, one virt-handler is source and target.
-func newMovingTo(t *testing.T, node string) *moving {
+func newMovingTo(t *testing.T, name string) *moving {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vm", UID: "u"}}
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("64Mi"))}
 	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", Disk: &v1.DiskTarget{Bus: "virtio"}}}
 	vmi.Spec.Volumes = []v1.Volume{{Name: "root", EmptyDisk: &v1.EmptyDiskSource{}}}
 	first, second := v1.LauncherPodName("vm", "u", v1.FirstPod), v1.LauncherPodName("vm", "u", "m")
-	vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "here", ActivePods: map[types.UID]string{"p1": "here", "p2": node},
+	vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "here", ActivePods: map[types.UID]string{"p1": "here", "p2": name},
 		LauncherPods:   []v1.LauncherPod{{Name: first, UID: "p1", IPs: []string{"10.244.0.5"}}, {Name: second, UID: "p2", IPs: []string{"10.244.0.5"}}},
-		MigrationState: &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "here", SourcePod: first, TargetNode: node, TargetPod: second}}
+		MigrationState: &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "here", SourcePod: first, TargetNode: name, TargetPod: second}}
 	m := &moving{T: t, clock: clocks.NewFakeClock(time.Now())}
 	gone := errors.New("the API server is away")
-	m.raw = fake.NewClientBuilder().WithScheme(newTestScheme(t)).WithObjects(vmi).WithStatusSubresource(vmi).Build()
+	m.raw = fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithObjects(vmi).WithStatusSubresource(vmi).Build()
 	m.api = interceptor.NewClient(m.raw, interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 			if m.away.Load() {
@@ -110,24 +111,33 @@ func newMovingTo(t *testing.T, node string) *moving {
 	machine := &qemuargs.Machine{Version: qemuargs.Version, Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 64 << 20}
 	a, greeted := m.sessions()
 	b, alsoGreeted := a, greeted
-	if node != "here" {
+	if name != "here" {
 		b, alsoGreeted = m.sessions()
 	}
 	m.source = m.launcher(a, greeted, netns, first, control.StateReport{State: control.StateRunning, Machine: machine})
 	m.target = m.launcher(b, alsoGreeted, netns, second, control.StateReport{State: control.StateWaiting})
-	m.here = m.node("here", a)
-	m.there = &Arrivals{Node: m.node("there", b), Coming: m.api, Address: "192.0.2.2"}
-	if node == "here" {
-		m.there.Node = m.here
+	m.here = &node.Reconciler{Client: m.api, Live: m.api, Events: events.NewFakeRecorder(100), Clock: m.clock, NodeName: "here",
+		Starter: m.starter(), Sessions: a}
+	m.there = m.arrivals("there", b)
+	if name == "here" {
+		m.there = m.arrivals("here", a)
 	}
 	m.restart()
 	return m
 }
 
-func (m *moving) node(name string, set *sessions.Set) *Reconciler {
-	acceleration := accelerator.New(broken)
-	acceleration.PermitEmulation(true)
-	return &Reconciler{Client: m.api, Live: m.api, Events: events.NewFakeRecorder(100), Clock: m.clock, NodeName: name, Chooser: acceleration, Sessions: set}
+// node is what a node's virt-handler knows of the node.
+func (m *moving) node(name string, set *sessions.Set) *migration.Node {
+	return &migration.Node{Name: name, Client: m.api, Live: m.api, Clock: m.clock, Sessions: set}
+}
+
+func (m *moving) starter() *start.Starter {
+	return &start.Starter{Chooser: nodetest.Emulating(), Clock: m.clock, Wiring: wiring.Wirer{Events: events.NewFakeRecorder(100)}}
+}
+
+// arrivals are those of a virt-handler that was just started.
+func (m *moving) arrivals(name string, set *sessions.Set) *migration.Arrivals {
+	return &migration.Arrivals{Node: m.node(name, set), Starter: m.starter(), Coming: m.api, Address: "192.0.2.2"}
 }
 
 // restart starts the source's virt-handler anew.
@@ -135,7 +145,7 @@ func (m *moving) restart() {
 	if m.here.Departures != nil {
 		m.here.Departures.Close()
 	}
-	m.here.Departures = NewDepartures(m.here, m, peers.CPU{})
+	m.here.Departures = migration.NewDepartures(m.node("here", m.here.Sessions), m)
 	m.Cleanup(m.here.Departures.Close)
 }
 
@@ -156,8 +166,8 @@ func (m *moving) Prepare(ctx context.Context, to peers.Destination, offer *peers
 }
 
 // prepare offers the target's virt-handler a guest, and drops the answer.
-func (m *moving) prepare(node string, migration types.UID, offer *peers.Offer) error {
-	_, err := m.there.Prepare(m.Context(), node, migration, offer)
+func (m *moving) prepare(from string, uid types.UID, offer *peers.Offer) error {
+	_, err := m.there.Prepare(m.Context(), from, uid, offer)
 	return err
 }
 
@@ -405,11 +415,11 @@ func (m *moving) until(what string, so func() bool) {
 func (m *moving) turn() {
 	m.Helper()
 	_, _ = m.there.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
-	if m.there.Node == m.here {
+	if m.there.Node.Name == "here" {
 		_, _ = m.here.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
 		m.settle()
 	} else if launcher := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod}); launcher != nil {
-		m.here.depart(m.vmi(), launcher)
+		m.here.Departures.Step(m.vmi(), launcher)
 	}
 }
 
@@ -430,11 +440,7 @@ func (m *moving) copies() {
 // idle waits until nothing goes on at the source any more.
 func (m *moving) idle() {
 	m.Helper()
-	m.until("idle", func() bool {
-		m.here.Departures.mu.Lock()
-		defer m.here.Departures.mu.Unlock()
-		return len(m.here.Departures.underway) == 0
-	})
+	m.until("idle", m.here.Departures.Idle)
 }
 
 // runsOn checks that just one launcher was told to let the guest run, or never let it stand. virt-handler tells again until it has heard
@@ -553,7 +559,7 @@ func TestWithoutAPIServerGuestRunsOnOneSide(t *testing.T) {
 		m.source.sent()
 		m.target.report(control.StateReceived)
 		if late {
-			m.clock.Step(decisionPatience + time.Second)
+			m.clock.Step(migration.DecisionPatience + time.Second)
 		}
 		m.until("looked at", func() bool { return m.target.is().State == control.StateReceived })
 		for range 20 {
@@ -610,7 +616,7 @@ func TestSilentTargetQEMUIsGivenUp(t *testing.T) {
 	if m.target.wasAsked(control.CommandShutdown) != 0 {
 		t.Error("a guest ends at once whose QEMU does not answer")
 	}
-	m.clock.Step(runPatience)
+	m.clock.Step(migration.RunPatience)
 	m.until("ended", func() bool { return m.target.wasAsked(control.CommandShutdown) > 0 })
 	if s := m.status(); s.Decision != v1.DecisionTarget {
 		t.Errorf("%+v", s)
@@ -687,44 +693,6 @@ func TestUnexpectedGuestIsNotReceived(t *testing.T) {
 	m.until("cancelled", func() bool { return !m.there.Expects(t.Context(), "here") })
 }
 
-// TestMigrationHasItsConfiguredLimits: a migration has the limits of its configuration, by what is to be copied.
-func TestMigrationHasItsConfiguredLimits(t *testing.T) {
-	vmi := &v1.VirtualMachineInstance{}
-	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("1Gi"))}
-	vmi.Spec.Volumes = []v1.Volume{
-		{Name: "image", ContainerDisk: &v1.ContainerDiskSource{Image: "i"}},
-		{Name: "scratch", EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("1Gi")}},
-		{Name: "claim", Ephemeral: &v1.EphemeralVolumeSource{}},
-	}
-	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "claim", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("3Gi")}}}}
-	machine := &qemuargs.Machine{MemoryBytes: 1 << 60, Disks: []qemuargs.Disk{{Name: "image", Overlay: &qemuargs.Overlay{VirtualSize: 2 << 30}}, {Name: "scratch", Image: qemuargs.Image{Create: 1 << 30}},
-		{Name: "kept", Image: qemuargs.Image{Create: 1 << 40, Volume: "Filesystem"}}}}
-	sizes := sizesOf(machine)
-	config := &v1.MigrationConfiguration{BandwidthPerMigration: ptr.To(resource.MustParse("1Mi")), MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true), AllowPostCopy: ptr.To(true)}
-	want := control.MigrateRequest{BytesPerSecond: 1 << 20, DowntimeMilliseconds: 50, CompletionSeconds: 600, StallSeconds: 150, AutoConverge: true}
-	if got := limits(config, vmi, sizes, nil); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	want.CompletionSeconds = 900
-	if got := limits(config, vmi, sizes, map[string]int64{"root": 2 << 30, "less than nothing": -5 << 30}); got != want {
-		t.Errorf("with a disk of a claim: %+v, want %+v", got, want)
-	}
-	// A launcher says that its disks are larger than the VMI's can be, and that there are others.
-	for name, size := range map[string]int64{"image": 1 << 62, "scratch": 1 << 62, "claim": 1 << 62, "made up": 1 << 62, "negative": math.MinInt64} {
-		sizes[name] = size
-	}
-	want.CompletionSeconds = 150 * (1 + maxSaid>>30 + 1 + 3)
-	if got := limits(config, vmi, sizes, nil); got != want {
-		t.Errorf("with what a launcher makes up: %+v, want %+v", got, want)
-	}
-	// No migration takes longer than a day.
-	vmi.Spec.Domain.Memory.Guest = ptr.To(resource.MustParse("7Ei"))
-	want.CompletionSeconds = 24 * 60 * 60
-	if got := limits(config, vmi, sizes, map[string]int64{"root": math.MaxInt64}); got != want {
-		t.Errorf("of a large guest: %+v, want %+v", got, want)
-	}
-}
-
 // TestMigrationEndedWhileTheSourceWasAway: the migration has ended while the source's virt-handler was away, and its guest still stands.
 func TestMigrationEndedWhileTheSourceWasAway(t *testing.T) {
 	for decision, command := range map[v1.MigrationDecision]string{v1.DecisionSource: control.CommandTakeBack, v1.DecisionTarget: control.CommandRelease} {
@@ -754,7 +722,7 @@ func TestMigrationToAnotherPodOfTheNode(t *testing.T) {
 	sent := func(m *moving) { m.source.sent(); m.target.report(control.StateReceived) }
 	away := func(m *moving) {
 		m.here.Departures.Close()
-		m.there = &Arrivals{Node: m.here, Coming: m.api, Address: "192.0.2.2"}
+		m.there = m.arrivals("here", m.here.Sessions)
 	}
 	for name, c := range map[string]struct {
 		happens func(*moving)
@@ -860,22 +828,6 @@ func TestGuestThatRunsOnTheTargetIsEndedHere(t *testing.T) {
 	m.until("ended", func() bool { return m.source.wasAsked(control.CommandShutdown) > 0 })
 }
 
-// TestStalledMigrationIsNoticed: nothing sent for too long is noticed.
-func TestStalledMigrationIsNoticed(t *testing.T) {
-	now := time.Unix(0, 0)
-	s := stall{limit: time.Minute, now: func() time.Time { return now }}
-	for i, c := range []struct {
-		at      int64
-		carried int64
-		stalls  bool
-	}{{0, 0, false}, {50, 0, false}, {61, 0, true}, {62, 1, false}, {120, 1, false}, {123, 1, true}, {124, 2, false}} {
-		now = time.Unix(c.at, 0)
-		if got := s.look(c.carried); got != c.stalls {
-			t.Errorf("look %d: %v", i, got)
-		}
-	}
-}
-
 // TestSourceWritesBeforeItSends: the source writes that it sends the guest before its launcher is asked to. If that cannot be written, nothing is sent, and so it
 // is if somebody has decided already.
 func TestSourceWritesBeforeItSends(t *testing.T) {
@@ -891,13 +843,13 @@ func TestSourceWritesBeforeItSends(t *testing.T) {
 		want   error
 	}{
 		"the API server is away": {func(m *moving) { m.away.Store(true) }, nil},
-		"the target has decided": {func(m *moving) { m.decide(v1.DecisionTarget) }, errDecided},
-		"it was cancelled":       {func(m *moving) { m.decide(v1.DecisionSource) }, errDecided},
+		"the target has decided": {func(m *moving) { m.decide(v1.DecisionTarget) }, migration.ErrDecided},
+		"it was cancelled":       {func(m *moving) { m.decide(v1.DecisionSource) }, migration.ErrDecided},
 	} {
 		m := newMoving(t)
-		d := &departure{of: m.here.Departures, vmi: m.vmi()}
+		vmi := m.vmi()
 		c.before(m)
-		if err := d.begin(t.Context()); err == nil || c.want != nil && !errors.Is(err, c.want) {
+		if err := m.here.Departures.Begin(t.Context(), vmi); err == nil || c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package wiring
 
 import (
 	"net/netip"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -44,7 +45,7 @@ func TestDHCPTellsWhatTheInterfaceAsksFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.nic.Name = "default"
-			made, err := plan(vmi, c.nic, resolved, facts)
+			made, err := planOf(vmi, c.nic, resolved, facts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,5 +64,51 @@ func TestDHCPTellsWhatTheInterfaceAsksFor(t *testing.T) {
 				t.Errorf("error %v, -want +got:\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// TestOverlappingAddressIsRefused: an address that the private network of the masqueraded interface has too is refused, and
+// so no guest runs whose masqueraded interface hears nothing.
+func TestOverlappingAddressIsRefused(t *testing.T) {
+	vmi := nodetest.Beside()
+	vmi.Spec.Networks[0].Pod.VMNetworkCIDR = "192.0.2.0/28"
+	machine := &qemuargs.Machine{}
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		machine.NICs = append(machine.NICs, qemuargs.NIC{Name: nic.Name, MAC: v1.MAC(vmi.UID, nic.Name), Queues: 1})
+	}
+	_, errs := Plan(vmi, machine, nodetest.BesideLinks(vmi))
+	if want := `spec.domain.devices.interfaces[2]: Forbidden: network "given" gives the address 192.0.2.9, which is in the private network 192.0.2.0/28 of interface "default"`; len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
+		t.Errorf("got %v", errs)
+	}
+	vmi.Spec.Networks[0].Pod.VMNetworkCIDR = "192.0.2.16/28"
+	if got, errs := Plan(vmi, machine, nodetest.BesideLinks(vmi)); len(errs) > 0 || len(got) != 3 {
+		t.Errorf("got %v", errs)
+	}
+}
+
+// TestPasstInterfaceIsNotWired: virt-handler wires nothing for an interface of passt, and the others as ever.
+func TestPasstInterfaceIsNotWired(t *testing.T) {
+	vmi := nodetest.Beside()
+	first := &vmi.Spec.Domain.Devices.Interfaces[0]
+	first.Masquerade, first.PasstBinding = nil, &v1.InterfacePasstBinding{}
+	machine := &qemuargs.Machine{}
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		machine.NICs = append(machine.NICs, qemuargs.NIC{Name: nic.Name, MAC: v1.MAC(vmi.UID, nic.Name), Queues: 1})
+	}
+	got, errs := Plan(vmi, machine, nodetest.BesideLinks(vmi))
+	if len(errs) > 0 || len(got) != 2 || got[0].name != vmi.Spec.Domain.Devices.Interfaces[1].Name || got[0].nic.Name != got[0].name {
+		t.Errorf("%+v, %v", got, errs)
+	}
+}
+
+// TestGuestIsToldNoLargerMTUThanItsCards: a guest whose card takes no large packets is not told that it may send some.
+func TestGuestIsToldNoLargerMTUThanItsCards(t *testing.T) {
+	for driver, want := range map[string]uint16{"virtio-net-pci-non-transitional": 60000, "e1000": 16110, "e1000e": 9212, "rtl8139": 4096} {
+		if got := mtuOf(qemuargs.NIC{Driver: driver}, 60000); got != want {
+			t.Errorf("%s: %d, want %d", driver, got, want)
+		}
+		if got := mtuOf(qemuargs.NIC{Driver: driver}, 1450); got != 1450 {
+			t.Errorf("%s: %d of 1450", driver, got)
+		}
 	}
 }

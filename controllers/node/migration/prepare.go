@@ -1,4 +1,4 @@
-package node
+package migration
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/netsetup"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -36,7 +37,7 @@ func (a *Arrivals) expected(ctx context.Context, fits func(*v1.VirtualMachineIns
 	for i := range vmis.Items {
 		vmi := &vmis.Items[i]
 		m := vmi.Migration()
-		if m != nil && m.TargetNode == a.Node.NodeName && m.Decision == "" && targetState(m).Failure == "" && vmi.DeletionTimestamp == nil && !vmi.IsFinal() && fits(m) {
+		if m != nil && m.TargetNode == a.Node.Name && m.Decision == "" && targetState(m).Failure == "" && vmi.DeletionTimestamp == nil && !vmi.IsFinal() && fits(m) {
 			return vmi.DeepCopy(), nil
 		}
 	}
@@ -122,14 +123,14 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 		return err
 	}
 	request.Incoming, request.Paused = true, false
-	links, err := linksOf(launcher, vmi)
+	links, err := wiring.Links(launcher, vmi)
 	if err != nil {
 		return err
 	}
 	if err := sameAddresses(vmi, links); err != nil {
 		return err
 	}
-	return a.Node.handOver(ctx, vmi, launcher, &request, links)
+	return a.Starter.HandOver(ctx, vmi, launcher, &request, links)
 }
 
 // sameAddresses refuses a pod whose addresses on a network beside the pod's own are not the guest's:
@@ -154,7 +155,7 @@ func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Fac
 
 // replay is the Machine with which the guest can be received here, or why it cannot.
 func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, offer *peers.Offer) (*qemuargs.Machine, error) {
-	choice, _ := a.Node.Chooser.Choice()
+	choice, _ := a.Starter.Chooser.Choice()
 	if choice.Accelerator == "" {
 		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
@@ -162,11 +163,11 @@ func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		choice.Accelerator = qemuargs.TCG // as at the source: the guest came here because the cluster's configuration let it
 	}
 	if choice.Accelerator == qemuargs.KVM {
-		if why := a.CPU.Takes(offer.CPU, offer.Machine.CPU); why != "" {
+		if why := a.Node.CPU.Takes(offer.CPU, offer.Machine.CPU); why != "" {
 			return nil, errors.New(why)
 		}
 	}
-	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, VhostNet: a.Node.hasVhostNet(vmi, launcher, choice.Accelerator)}
+	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, VhostNet: a.Starter.Wiring.HasVhostNet(vmi, launcher, choice.Accelerator)}
 	if slices.ContainsFunc(offer.Machine.Disks, func(d qemuargs.Disk) bool { return d.AIO != "" }) {
 		var reply control.InspectReply
 		if err := launcher.Call(ctx, control.CommandInspect, control.InspectRequest{}, &reply); err != nil {

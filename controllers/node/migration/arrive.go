@@ -1,4 +1,4 @@
-package node
+package migration
 
 import (
 	"context"
@@ -19,21 +19,24 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
+	"github.com/kubeqemu/kubeqemu/controllers/node/lookup"
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/start"
+	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 )
 
 // Arrivals receives the guests that come to this node from others. It reconciles the VMIs whose migration names
 // this node as its target, and is the peers.Target of this node.
 type Arrivals struct {
-	Node *Reconciler
+	Node *Node
+	// Starter starts the QEMUs into which guests come.
+	Starter *start.Starter
 	// Coming is a cache of the VMIs whose last migration names this node as its target. Most of them are not in
 	// the cache of Node's client, because their guests are on other nodes.
 	Coming client.Reader
 	// Address is where the virt-handlers of other nodes reach this virt-handler.
 	Address string
-	// CPU is this node's processor.
-	CPU peers.CPU
 
 	changed chan event.GenericEvent
 
@@ -64,7 +67,7 @@ var _ peers.Target = &Arrivals{}
 
 // Setup registers the reconciler with a manager. coming is the cache that Coming reads.
 func (a *Arrivals) Setup(mgr ctrl.Manager, coming cache.Cache) error {
-	if err := coming.IndexField(context.Background(), &v1.VirtualMachineInstance{}, PodIndex, IndexByPod); err != nil {
+	if err := coming.IndexField(context.Background(), &v1.VirtualMachineInstance{}, lookup.PodIndex, lookup.IndexByPod); err != nil {
 		return fmt.Errorf("index VMIs by pod: %w", err)
 	}
 	a.changed, a.synced = make(chan event.GenericEvent, accelerator.MaxSlots), make(chan struct{})
@@ -95,7 +98,7 @@ func (a *Arrivals) Notify(ctx context.Context, pod types.NamespacedName) {
 		return
 	}
 	var vmis v1.VirtualMachineInstanceList
-	if err := a.Coming.List(ctx, &vmis, client.InNamespace(pod.Namespace), client.MatchingFields{PodIndex: pod.Name}); err != nil {
+	if err := a.Coming.List(ctx, &vmis, client.InNamespace(pod.Namespace), client.MatchingFields{lookup.PodIndex: pod.Name}); err != nil {
 		ctrl.Log.Error(err, "find VMIs whose guests come")
 		return
 	}
@@ -115,7 +118,7 @@ func (a *Arrivals) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Re
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	m := vmi.Migration()
-	if m == nil || m.TargetNode != a.Node.NodeName || vmi.IsFinal() {
+	if m == nil || m.TargetNode != a.Node.Name || vmi.IsFinal() {
 		return ctrl.Result{}, nil
 	}
 	launcher, err := a.launcher(vmi)
@@ -150,7 +153,7 @@ func (a *Arrivals) launcher(vmi *v1.VirtualMachineInstance) (*sessions.Session, 
 	if launcher == nil {
 		return nil, nil
 	}
-	ips, err := vouchedFor(launcher, vmi)
+	ips, err := wiring.Vouched(launcher, vmi)
 	if err != nil || len(ips) == 0 {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package node
+package migration_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/migration"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -66,7 +68,7 @@ func TestPostCopyEndsWhenTheMemoryIsThere(t *testing.T) {
 	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
 	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
 	m.target.report(control.StateRunning, job(control.JobReceive, control.JobRunning))
-	m.clock.Step(2 * decisionPatience) // the memory takes long
+	m.clock.Step(2 * migration.DecisionPatience) // the memory takes long
 	m.open(5)
 	if s := m.status(); s.Decision != v1.DecisionTarget || s.TargetState.DomainReadyTimestamp != nil || m.source.wasAsked(control.CommandRelease) != 0 {
 		t.Errorf("as the memory comes: %+v, released %d times", s.TargetState, m.source.wasAsked(control.CommandRelease))
@@ -100,8 +102,8 @@ func TestMigrationGoesOnWithoutPostCopy(t *testing.T) {
 		"no device": {func(m *moving) {
 			m.target.answer(control.CommandPermitPostCopy, `{"refused":"Userfaultfd not available"}`)
 		}, "the target: Userfaultfd not available"},
-		"the target's launcher":     {func(m *moving) { m.lacks(m.there.Node, m.status().TargetPod, control.CommandPermitPostCopy) }, "the target: "},
-		"the source's launcher":     {func(m *moving) { m.lacks(m.here, m.status().SourcePod, control.CommandPostCopy) }, "the source: "},
+		"the target's launcher":     {func(m *moving) { m.lacks(m.there.Node.Sessions, m.status().TargetPod, control.CommandPermitPostCopy) }, "the target: "},
+		"the source's launcher":     {func(m *moving) { m.lacks(m.here.Sessions, m.status().SourcePod, control.CommandPostCopy) }, "the source: "},
 		"the target's virt-handler": {func(m *moving) { m.older = true }, "did not answer the wish"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +135,7 @@ func TestSourceDecidesNothingAfterPostCopy(t *testing.T) {
 			m := newLate(t)
 			m.leaves()
 			m.source.report(control.StateMoved, job(control.JobMigrate, c.state))
-			m.clock.Step(2 * decisionPatience)
+			m.clock.Step(2 * migration.DecisionPatience)
 			if c.returns {
 				m.until("decided", func() bool {
 					m.clock.Step(time.Second)
@@ -176,13 +178,11 @@ func TestPostCopyOfSilentQEMUFreesItsPlace(t *testing.T) {
 		m.leaves()
 		m.target.refuses(control.CommandRun, "QEMU does not answer")
 		if !known { // the target's virt-handler was restarted
-			m.there.mu.Lock()
-			m.there.offered = nil
-			m.there.mu.Unlock()
+			m.there.Forget()
 		}
 		m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
 		m.until("asked to run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
-		m.clock.Step(2 * runPatience) // the memory takes long
+		m.clock.Step(2 * migration.RunPatience) // the memory takes long
 		m.target.report(control.StateReceived, job(control.JobReceive, control.JobDone))
 		m.source.sent()
 		asked := m.target.wasAsked(control.CommandRun)
@@ -190,7 +190,7 @@ func TestPostCopyOfSilentQEMUFreesItsPlace(t *testing.T) {
 		if m.target.wasAsked(control.CommandShutdown) != 0 {
 			t.Error("a guest ends at once whose QEMU does not answer")
 		}
-		m.clock.Step(runPatience)
+		m.clock.Step(migration.RunPatience)
 		m.until("ended", func() bool { return m.target.wasAsked(control.CommandShutdown) > 0 })
 		if s := m.status(); s.Decision != v1.DecisionTarget || m.source.wasAsked(control.CommandTakeBack) != 0 {
 			t.Errorf("%+v", s)
@@ -205,7 +205,7 @@ func TestPostCopyThatStandsStillFreesItsPlace(t *testing.T) {
 	m.target.report(control.StateReceived, job(control.JobReceive, control.JobRunning))
 	m.until("run", func() bool { return m.target.wasAsked(control.CommandRun) > 0 })
 	m.open(5)
-	m.clock.Step((*v1.MigrationConfiguration)(nil).Progress() + 2*launcherSlack)
+	m.clock.Step((*v1.MigrationConfiguration)(nil).Progress() + 2*migration.LauncherSlack)
 	ended := make(chan error, 1)
 	go func() {
 		buffer := make([]byte, 100)
@@ -238,7 +238,7 @@ func TestPostCopyWithFalseSizeFreesItsPlace(t *testing.T) {
 		ended <- err
 	}()
 	m.open(5)
-	m.clock.Step(postCopyFactor * (*v1.MigrationConfiguration)(nil).Completion(1)) // of a GiB at most
+	m.clock.Step(migration.PostCopyFactor * (*v1.MigrationConfiguration)(nil).Completion(1)) // of a GiB at most
 	m.until("cut off", func() bool {
 		_, err := m.source.ends[0].WriteString("x")
 		m.clock.Step(time.Second)
@@ -288,8 +288,8 @@ func TestPostCopyTargetAsksAgainToRun(t *testing.T) {
 }
 
 // lacks takes a command from a launcher.
-func (m *moving) lacks(node *Reconciler, pod, command string) {
-	launcher := node.Sessions.Get(types.NamespacedName{Namespace: "default", Name: pod})
+func (m *moving) lacks(at *sessions.Set, pod, command string) {
+	launcher := at.Get(types.NamespacedName{Namespace: "default", Name: pod})
 	launcher.Commands = maps.Clone(launcher.Commands)
 	delete(launcher.Commands, command)
 }

@@ -1,4 +1,4 @@
-package node
+package wiring
 
 import (
 	"sync"
@@ -29,7 +29,7 @@ type vhostCount struct {
 	times int
 }
 
-// left says whether a launcher of a VMI may get files once more.
+// left reports whether a launcher of a VMI may get files once more.
 func (h *vhostCounts) left(vmi *v1.VirtualMachineInstance, pod string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,13 +60,13 @@ func (h *vhostCounts) forget(name types.NamespacedName) {
 	delete(h.by, name)
 }
 
-// hasVhostNet reports whether the node's kernel can move a guest's packets. Opening the device loads the
+// HasVhostNet reports whether the node's kernel can move a guest's packets. Opening the device loads the
 // kernel's module, so a node that emulates is not asked.
-func (r *Reconciler) hasVhostNet(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, by qemuargs.Accelerator) bool {
-	if by != qemuargs.KVM || r.OpenVhostNet == nil || !r.vhostCounts.left(vmi, launcher.Pod.Name) {
+func (w *Wirer) HasVhostNet(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, by qemuargs.Accelerator) bool {
+	if by != qemuargs.KVM || w.OpenVhostNet == nil || !w.vhostCounts.left(vmi, launcher.Pod.Name) {
 		return false
 	}
-	files, err := r.OpenVhostNet(1)
+	files, err := w.OpenVhostNet(1)
 	netsetup.CloseAll(files)
 	return err == nil
 }

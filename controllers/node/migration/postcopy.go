@@ -1,4 +1,4 @@
-package node
+package migration
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/controllers/node/start"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -121,7 +122,7 @@ func (d *departure) endTrail(vmi *v1.VirtualMachineInstance, state control.State
 	}
 	p, config, now := &d.postCopy, vmi.Status.MigrationState.MigrationConfiguration, d.of.Node.Clock.Now
 	if p.until.IsZero() {
-		memory := memoryOf(vmi)
+		memory := start.GuestMemory(vmi)
 		most := postCopyFactor * config.Completion(memory)
 		if rate := config.Bandwidth(); rate > 0 {
 			most = max(most, time.Duration(min(2*(memory/rate), int64(v1.MaxMigrationTime/time.Second)))*time.Second)
