@@ -8,13 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -28,7 +26,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/migration"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/start"
-	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -74,127 +71,29 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 
 // Reconcile takes one VMI a step further, and then ends guests that earlier VMIs of the name have left.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	result, err := r.step(ctx, request)
-	result.RequeueAfter = kit.Sooner(result.RequeueAfter, r.endStale(ctx, request.NamespacedName))
-	return result, err
+	again, err := r.step(ctx, request.NamespacedName)
+	return ctrl.Result{RequeueAfter: kit.Sooner(again, r.endStale(ctx, request.NamespacedName))}, err
 }
 
-// step takes one VMI a step further. Where no launcher is connected, it says so in the
-// status after a while, and does no more: absence of information is never death.
-func (r *Reconciler) step(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	r.gathering.note(request.NamespacedName, false)
-	r.wake(ctx, request.Namespace)
-	object := &v1.VirtualMachineInstance{}
-	if err := r.Client.Get(ctx, request.NamespacedName, object); err != nil {
-		r.writes.Forget(request.NamespacedName)
-		if len(r.Sessions.Of(request.NamespacedName)) == 0 { // a guest that comes is not in the cache yet
-			r.Starter.Wiring.Forget(request.NamespacedName)
-		}
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if r.writes.Behind(object) {
-		return ctrl.Result{RequeueAfter: kit.WriteDelay}, nil
-	}
-	launcher := r.session(object)
-	if object.IsFinal() {
-		return ctrl.Result{}, nil
-	}
-	if r.Departures != nil {
-		r.Departures.StepLeft(object)
-	}
-	if launcher == nil {
-		return r.withoutLauncher(ctx, object)
-	}
-	ips, err := wiring.Vouched(launcher, object)
+// step takes one VMI a step further. It looks, decides, acts, and writes the status once. It returns when to look again, or 0.
+func (r *Reconciler) step(ctx context.Context, name types.NamespacedName) (time.Duration, error) {
+	// Others of the namespace may wait for what has changed here.
+	r.wake(ctx, name)
+	w, err := r.look(ctx, name)
 	if err != nil {
-		return r.refuse(ctx, object, err)
+		return 0, err
 	}
-	r.depart(object, launcher)
-	before := object.DeepCopy()
-	wait, startErr := r.advance(ctx, object, launcher)
-	if wait > 0 && startErr == nil {
-		return ctrl.Result{RequeueAfter: wait}, nil
+	s := decide(w)
+	r.act(ctx, w, &s)
+	if err := r.write(ctx, w, &s); err != nil {
+		return 0, err
 	}
-	if len(ips) == 0 && startErr == nil {
-		return ctrl.Result{}, nil // the pod has no addresses yet; their change brings us back
+	switch {
+	case s.failure == nil:
+		return s.after, nil
+	case errors.Is(s.failure, control.ErrClosed):
+		return 0, nil // the launcher's next hello brings us back
 	}
-	again := kit.Sooner(r.setLinks(ctx, object, launcher), kit.Sooner(r.growDisks(ctx, object, launcher), r.holdPings(ctx, object, launcher)))
-	now := metav1.NewTime(r.Clock.Now())
-	report(object, launcher.State(), networkOf(launcher, object, ips), now)
-	if agent := launcher.Agent(); agent == nil && withAgent(launcher.State()) {
-		keepAgentReport(object, before)
-	} else {
-		reportAgent(object, ptr.Deref(agent, control.AgentReport{}), now)
-	}
-	reportSilence(object, before, launcher.State(), launcher.Silent(), now)
-	reportTPM(object, launcher.State(), now)
-	reportNUMA(object, now)
-	again = kit.Sooner(again, r.speed(ctx, object, launcher, now))
-	if startErr != nil {
-		startFailed(object, startErr, now)
-	}
-	if err := r.writeStatus(ctx, before, object); err != nil {
-		return ctrl.Result{}, err
-	}
-	r.announcePing(object, launcher)
-	if errors.Is(startErr, control.ErrClosed) {
-		return ctrl.Result{}, nil // the launcher's next hello brings us back
-	}
-	if startErr != nil { // the error goes to the log, and a launcher may make it as long as it likes
-		return ctrl.Result{}, errors.New(control.Printable(startErr.Error(), maxMessage))
-	}
-	return ctrl.Result{RequeueAfter: again}, nil
-}
-
-// depart has a guest leave, if its VMI says so.
-func (r *Reconciler) depart(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) {
-	if r.Departures != nil {
-		r.Departures.Step(vmi, launcher)
-	}
-}
-
-// withoutLauncher says in the status of a running VMI that it is not known whether the guest
-// runs.
-func (r *Reconciler) withoutLauncher(ctx context.Context, object *v1.VirtualMachineInstance) (ctrl.Result, error) {
-	if object.Status.NodeName != r.NodeName || object.Status.Phase != v1.Running {
-		return ctrl.Result{}, nil
-	}
-	if wait := gonePatience - r.Sessions.Gone(podOf(object)); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	before := object.DeepCopy()
-	reportGone(object, notConnected, metav1.NewTime(r.Clock.Now()))
-	return ctrl.Result{}, r.writeStatus(ctx, before, object)
-}
-
-// podOf is the name of the launcher pod that has the VMI's guest.
-func podOf(object *v1.VirtualMachineInstance) types.NamespacedName {
-	return types.NamespacedName{Namespace: object.Namespace, Name: object.LauncherPod()}
-}
-
-// writeStatus writes what has changed in a VMI's status, and makes events of it.
-func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.VirtualMachineInstance) error {
-	told := keepTerminating(before, object)
-	if equality.Semantic.DeepEqual(before.Status, object.Status) {
-		return nil
-	}
-	if err := kit.PatchStatus(ctx, r.Client, before, object); err != nil {
-		return kit.IgnoreConflict(err)
-	}
-	r.writes.Note(before, object)
-	r.announce(before, object, told)
-	return nil
-}
-
-// keepTerminating leaves virt-controller's word in Ready that the launcher pod is being deleted, and adds what virt-handler says of the
-// guest. It returns the condition as virt-handler says it, or nil.
-func keepTerminating(before, object *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
-	ready, old := object.Status.Condition(v1.ConditionReady), before.Status.Condition(v1.ConditionReady)
-	if ready == nil || old == nil || old.Reason != v1.ReasonPodTerminating || ready.Reason == v1.ReasonPodTerminating {
-		return ready
-	}
-	told := *ready
-	*ready = v1.Terminating(&told)
-	ready.LastTransitionTime = old.LastTransitionTime
-	return &told
+	// The error goes to the log, and a launcher may make it as long as it likes.
+	return 0, errors.New(control.Printable(s.failure.Error(), maxMessage))
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -68,9 +67,11 @@ func (g *gathering) in(namespace string) []types.NamespacedName {
 	return names
 }
 
-// wake enqueues the waiting guests of a namespace if no other guest is on its way any more. An
+// wake enqueues the other waiting guests of a guest's namespace if no guest is on its way there any more. An
 // error is left to the next look.
-func (r *Reconciler) wake(ctx context.Context, namespace string) {
+func (r *Reconciler) wake(ctx context.Context, guest types.NamespacedName) {
+	namespace := guest.Namespace
+	r.gathering.note(guest, false) // who waits on is noted again
 	waiting := r.gathering.in(namespace)
 	if len(waiting) == 0 {
 		return
@@ -88,35 +89,17 @@ func (r *Reconciler) wake(ctx context.Context, namespace string) {
 	}
 }
 
-// advance starts a guest, or lets a held guest run, when it is time. It returns how long to
-// wait until then.
-func (r *Reconciler) advance(ctx context.Context, object *v1.VirtualMachineInstance, launcher *sessions.Session) (time.Duration, error) {
-	name := client.ObjectKeyFromObject(object)
-	waiting := toStart(object, launcher)
-	if !waiting && !heldBack(object, launcher.State()) {
-		r.gathering.note(name, false)
-		return 0, nil
-	}
+// lookAround finds out how long a guest that could run waits for the others of its namespace.
+func (r *Reconciler) lookAround(ctx context.Context, w *world) {
+	name, could := client.ObjectKeyFromObject(w.vmi), toStart(w.vmi, w.state) || heldBack(w.vmi, w.state)
 	// Noted before the look: a guest that changes meanwhile then finds the note, and wakes
 	// this one.
-	r.gathering.note(name, true)
-	wait, err := r.gather(ctx, launcher)
-	r.gathering.note(name, err == nil && wait > 0)
-	if err != nil {
-		return 0, fmt.Errorf("look for other guests: %w", err)
+	r.gathering.note(name, could)
+	if !could {
+		return
 	}
-	switch {
-	case waiting && wait > 0:
-		return wait, r.Starter.Start(ctx, object, launcher, true)
-	case wait > 0:
-		return wait, nil
-	case waiting:
-		return 0, r.Starter.Start(ctx, object, launcher, false)
-	}
-	if err := launcher.Call(ctx, control.CommandUnpause, nil, nil); err != nil && heldBack(object, launcher.State()) {
-		return 0, fmt.Errorf("let the guest run: %w", err)
-	}
-	return 0, nil
+	w.wait, w.unknown = r.gather(ctx, w.launcher)
+	r.gathering.note(name, w.unknown == nil && w.wait > 0)
 }
 
 // heldBack says whether a guest is held, and is to run when it is time.
@@ -173,6 +156,6 @@ func onItsWay(object *v1.VirtualMachineInstance, node string, now time.Time) boo
 
 // toStart says whether a launcher waits to start a guest, and the VMI is not being deleted. A guest that runs, or
 // ran, is never started a second time.
-func toStart(object *v1.VirtualMachineInstance, launcher *sessions.Session) bool {
-	return launcher.State().State == control.StateWaiting && object.DeletionTimestamp == nil && object.Status.Phase != v1.Running
+func toStart(object *v1.VirtualMachineInstance, state control.StateReport) bool {
+	return state.State == control.StateWaiting && object.DeletionTimestamp == nil && object.Status.Phase != v1.Running
 }

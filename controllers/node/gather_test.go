@@ -89,7 +89,7 @@ func TestWaitingGuestsAreLookedAtInTime(t *testing.T) {
 		r.gathering.note(name, true)
 	}
 	r.gathering.note(types.NamespacedName{Namespace: "ns", Name: "gone"}, false)
-	r.wake(t.Context(), "ns")
+	r.wake(t.Context(), types.NamespacedName{Namespace: "ns", Name: "away"})
 	if len(r.woken) > 0 {
 		t.Errorf("%d are woken while another's QEMU is not up", len(r.woken))
 	}
@@ -145,9 +145,11 @@ func TestGuestIsHeldWhileAnotherIsOnItsWay(t *testing.T) {
 		t.Helper()
 		done := make(chan error, 1)
 		go func() {
-			var err error
-			wait, err = r.advance(t.Context(), guest, s)
-			done <- err
+			w := world{vmi: guest, launcher: s, state: s.State()}
+			r.lookAround(t.Context(), &w)
+			next := decide(w)
+			wait = next.after
+			done <- errors.Join(next.failure, r.begin(t.Context(), w, next.begin))
 		}()
 		if len(until) > 0 {
 			asked = launcher.AnswerUntil(until...)

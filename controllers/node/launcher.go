@@ -1,15 +1,11 @@
 package node
 
 import (
-	"context"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
-	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // session returns the connected launcher of a VMI that is on this node, or nil. The VMI's
@@ -35,14 +31,7 @@ func (r *Reconciler) Launcher(object *v1.VirtualMachineInstance) *sessions.Sessi
 	return launcher
 }
 
-// refuse says in a VMI's status why virt-handler does not serve its launcher. A running guest
-// goes on.
-func (r *Reconciler) refuse(ctx context.Context, object *v1.VirtualMachineInstance, why error) (ctrl.Result, error) {
-	before, now := object.DeepCopy(), metav1.NewTime(r.Clock.Now())
-	if object.Status.Phase == v1.Running {
-		reportGone(object, "virt-handler does not serve virt-launcher: "+control.Printable(why.Error(), maxMessage), now)
-	} else {
-		startFailed(object, why, now)
-	}
-	return ctrl.Result{}, r.writeStatus(ctx, before, object)
+// podOf returns the name of the launcher pod that has the VMI's guest.
+func podOf(object *v1.VirtualMachineInstance) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.Namespace, Name: object.LauncherPod()}
 }

@@ -50,6 +50,15 @@ func reportGone(object *v1.VirtualMachineInstance, why string, now metav1.Time) 
 		Message: why + "; whether the guest runs is not known"}, now)
 }
 
+// reportForeign says in a VMI's status why virt-handler does not serve its launcher. A running guest goes on.
+func reportForeign(object *v1.VirtualMachineInstance, why error, now metav1.Time) {
+	if object.Status.Phase == v1.Running {
+		reportGone(object, "virt-handler does not serve virt-launcher: "+control.Printable(why.Error(), maxMessage), now)
+	} else {
+		startFailed(object, why, now)
+	}
+}
+
 // silent says whether the condition Ready has a reason that the launcher or QEMU does not
 // answer.
 func silent(c *v1.VirtualMachineInstanceCondition) bool {
