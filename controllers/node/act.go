@@ -22,7 +22,8 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) {
 	}
 	// A guest that is to move begins to, which waits for nothing.
 	r.depart(w.vmi, w.launcher)
-	// QEMU comes before all that it is told. A start that fails is told in the status at once, even if others are waited for.
+	// QEMU comes before all that it is told. A start that fails is told in the status at once, even if others are waited
+	// for.
 	if err := r.begin(ctx, w, s.begin); err != nil {
 		s.failure, s.tell, s.after = err, tellGuest, 0
 	}
@@ -37,7 +38,7 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) {
 	}
 }
 
-// depart has a guest leave, if its VMI says so.
+// depart lets a guest leave, if its VMI says so.
 func (r *Reconciler) depart(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) {
 	if r.Departures != nil {
 		r.Departures.Step(vmi, launcher)

@@ -39,7 +39,7 @@ func reportAgent(object *v1.VirtualMachineInstance, agent control.AgentReport, n
 	status.Interfaces = withGuest(object, status.Interfaces, agent.Interfaces)
 }
 
-// withAgent says whether a launcher's guest has the port of an agent.
+// withAgent reports whether a launcher's guest has the port of an agent.
 func withAgent(state control.StateReport) bool {
 	return state.Machine != nil && state.Machine.Agent != nil
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// running is a VMI with an interface of each binding.
+// running returns a VMI with an interface of each binding.
 func running() *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
 	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "masq", Masquerade: &v1.InterfaceMasquerade{}}, {Name: "bridge", Bridge: &v1.InterfaceBridge{}}}
@@ -181,8 +181,9 @@ func FuzzAgentReport(f *testing.F) {
 	})
 }
 
-// TestMovedGuestKeepsWhatItsAgentSaid: a guest that has moved has the addresses of its new pod, and what its agent said of its interfaces,
-// until the agent says more. A link that could not be read in the new pod has nothing of the old pod's link.
+// TestMovedGuestKeepsWhatItsAgentSaid: a guest that has moved has the addresses of its new pod, and what its agent
+// said of its interfaces, until the agent says more. A link that could not be read in the new pod has nothing of the
+// old pod's link.
 func TestMovedGuestKeepsWhatItsAgentSaid(t *testing.T) {
 	vmi := func(interfaces ...v1.NetworkInterfaceStatus) *v1.VirtualMachineInstance {
 		return &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running, Interfaces: interfaces}}
@@ -210,8 +211,8 @@ func TestMovedGuestKeepsWhatItsAgentSaid(t *testing.T) {
 	}
 }
 
-// TestGuestsAddressesAreBounded: however often a guest says other addresses, an interface does not get more than so many. Those that the
-// network gave stay.
+// TestGuestsAddressesAreBounded: however often a guest says other addresses, an interface does not get more than so
+// many. Those that the network gave stay.
 func TestGuestsAddressesAreBounded(t *testing.T) {
 	given := []string{"10.1.0.5", "fd00::5"}
 	known := given

@@ -75,7 +75,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: kit.Sooner(again, r.endStale(ctx, request.NamespacedName))}, err
 }
 
-// step takes one VMI a step further. It looks, decides, acts, and writes the status once. It returns when to look again, or 0.
+// step takes one VMI a step further. It looks, decides, acts, and writes the status once. It returns when to look
+// again, or 0.
 func (r *Reconciler) step(ctx context.Context, name types.NamespacedName) (time.Duration, error) {
 	// Others of the namespace may wait for what has changed here.
 	r.wake(ctx, name)

@@ -11,9 +11,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// reportCredentials says in a running VMI's status whether the guest's users have what the
-// Secrets hold. The message of a failure is partly the guest's own text: it is made printable,
-// and as short as a status allows. The condition has no reason, as in KubeVirt.
+// reportCredentials writes into a running VMI's status whether the guest's users have what the Secrets hold. The
+// message of a failure is partly the guest's own text: it is made printable, and as short as a status allows. The
+// condition has no reason, as in KubeVirt.
 func reportCredentials(object *v1.VirtualMachineInstance, said *control.CredentialsReport, now metav1.Time) {
 	if said == nil || object.Status.Phase != v1.Running || len(handover.AgentCredentials(object)) == 0 {
 		return

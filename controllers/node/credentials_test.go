@@ -13,7 +13,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// withCredentials is a running VMI with a key by each method, and a password.
+// withCredentials returns a running VMI with a key by each method, and a password.
 func withCredentials() *v1.VirtualMachineInstance {
 	vmi := running()
 	secret := &v1.AccessCredentialSecretSource{SecretName: "secret"}

@@ -48,8 +48,8 @@ const (
 	tellGuest telling = "guest"
 )
 
-// decide returns what is done next for a VMI. It is pure. Where no launcher is connected, the status says so after a while,
-// and no more is done: absence of information is never death.
+// decide returns what is done next for a VMI. It is pure. Where no launcher is connected, the status says so after a
+// while, and no more is done: absence of information is never death.
 func decide(w world) step {
 	switch {
 	case w.vmi == nil:
@@ -79,8 +79,8 @@ func absent(w world) step {
 	return s
 }
 
-// serve decides for a VMI whose launcher is connected. Nothing is told of a guest that waits for others, nor before the pod's
-// addresses are known: their change brings the VMI back.
+// serve decides for a VMI whose launcher is connected. Nothing is told of a guest that waits for others, nor before
+// the pod's addresses are known: their change brings the VMI back.
 func serve(w world) step {
 	s := step{leaves: true, serves: true}
 	waits, held := toStart(w.vmi, w.state), heldBack(w.vmi, w.state)

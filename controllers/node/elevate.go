@@ -18,8 +18,8 @@ type Kernel interface {
 	Realtime(ctx context.Context, l elevate.Launcher, vcpus []int, hostCPUs int) error
 }
 
-// speed gives the guest's CPUs the real-time scheduler, if the VMI says so, and says in a condition how that went. It returns when to try again,
-// or 0.
+// speed gives the guest's CPUs the real-time scheduler, if the VMI says so, and says in a condition how that went. It
+// returns when to try again, or 0.
 func (r *Reconciler) speed(ctx context.Context, object *v1.VirtualMachineInstance, launcher *sessions.Session, now metav1.Time) time.Duration {
 	cpu := object.Spec.Domain.CPU
 	state := launcher.State().State
@@ -44,7 +44,7 @@ func (r *Reconciler) speed(ctx context.Context, object *v1.VirtualMachineInstanc
 // speedRetry is the wait after an attempt that failed.
 const speedRetry = 10 * time.Second
 
-// reportNUMA says what is not as in KubeVirt: the guest's memory is not bound to nodes of the host.
+// reportNUMA writes into the status what is not as in KubeVirt: the guest's memory is not bound to nodes of the host.
 func reportNUMA(object *v1.VirtualMachineInstance, now metav1.Time) {
 	if !object.Spec.Domain.CPU.MapsNUMA() || object.Status.Phase != v1.Running {
 		return

@@ -26,7 +26,8 @@ func (k *kernel) Realtime(_ context.Context, l elevate.Launcher, vcpus []int, ho
 	return k.err
 }
 
-// TestRealtimeCPUsGetTheScheduler: the CPUs of the mask get the scheduler once the guest runs, a condition says how that went, and what may come true later is tried again.
+// TestRealtimeCPUsGetTheScheduler: the CPUs of the mask get the scheduler once the guest runs, a condition says how
+// that went, and what may come true later is tried again.
 func TestRealtimeCPUsGetTheScheduler(t *testing.T) {
 	launcher := &sessions.Session{PID: 42, Pod: types.NamespacedName{Namespace: "default", Name: "launcher"}}
 	launcher.SetState(control.StateReport{State: control.StateRunning})

@@ -102,14 +102,13 @@ func (r *Reconciler) lookAround(ctx context.Context, w *world) {
 	r.gathering.note(name, w.unknown == nil && w.wait > 0)
 }
 
-// heldBack says whether a guest is held, and is to run when it is time.
+// heldBack reports whether a guest is held, and is to run when it is time.
 func heldBack(object *v1.VirtualMachineInstance, state control.StateReport) bool {
 	return neverRan(object, state) && object.DeletionTimestamp == nil
 }
 
-// neverRan says whether a guest's QEMU is up and its CPUs have never run, although its user
-// did not ask for that. By this a restarted virt-handler finds the guests that the last
-// virt-handler held.
+// neverRan reports whether a guest's QEMU is up and its CPUs have never run, although its user did not ask for that.
+// By this a restarted virt-handler finds the guests that the last virt-handler held.
 func neverRan(object *v1.VirtualMachineInstance, state control.StateReport) bool {
 	return state.State == control.StatePaused && state.StartedAt == nil && object.Spec.StartStrategy != v1.StartStrategyPaused
 }
@@ -127,9 +126,9 @@ func (r *Reconciler) gather(ctx context.Context, launcher *sessions.Session) (ti
 	return min(gatherLook, left), nil
 }
 
-// comes says whether a guest of a namespace, other than the given launcher's, is on its way.
-// Only guests of the same namespace count: a tenant whose guests never come, because their
-// image is missing, say, must not delay other tenants.
+// comes reports whether a guest of a namespace, other than the given launcher's, is on its way. Only guests of the
+// same namespace count: a tenant whose guests never come, because their image is missing, say, must not delay other
+// tenants.
 func (r *Reconciler) comes(ctx context.Context, namespace string, launcher *sessions.Session) (bool, error) {
 	var vmis v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &vmis, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -145,8 +144,8 @@ func (r *Reconciler) comes(ctx context.Context, namespace string, launcher *sess
 	}), nil
 }
 
-// onItsWay says whether a VMI's pod was just bound to the node, so that its launcher should
-// soon connect. It is pure.
+// onItsWay reports whether a VMI's pod was just bound to the node, so that its launcher should soon connect. It is
+// pure.
 func onItsWay(object *v1.VirtualMachineInstance, node string, now time.Time) bool {
 	if object.Status.NodeName != node || object.DeletionTimestamp != nil || now.Sub(object.CreationTimestamp.Time) > gatherYoung {
 		return false
@@ -154,7 +153,7 @@ func onItsWay(object *v1.VirtualMachineInstance, node string, now time.Time) boo
 	return object.Status.Phase == v1.Scheduling || object.Status.Phase == v1.Scheduled
 }
 
-// toStart says whether a launcher waits to start a guest, and the VMI is not being deleted. A guest that runs, or
+// toStart reports whether a launcher waits to start a guest, and the VMI is not being deleted. A guest that runs, or
 // ran, is never started a second time.
 func toStart(object *v1.VirtualMachineInstance, state control.StateReport) bool {
 	return state.State == control.StateWaiting && object.DeletionTimestamp == nil && object.Status.Phase != v1.Running

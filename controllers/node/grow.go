@@ -12,8 +12,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// growDisks has the launcher grow disks to the sizes of their claims' volumes, each by a job,
-// and follows the jobs. It returns the wait until a failed growth is tried again, or 0.
+// growDisks asks the launcher to grow disks to the sizes of their claims' volumes, each by a job, and follows the
+// jobs. It returns the wait until a failed growth is tried again, or 0.
 func (r *Reconciler) growDisks(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (again time.Duration) {
 	state := launcher.State()
 	if state.StartedAt == nil || state.State == control.StateExited {
@@ -57,7 +57,7 @@ func (r *Reconciler) growDisk(ctx context.Context, launcher *sessions.Session, d
 	return again
 }
 
-// writable says whether the guest can write to a disk on a claim: only such disks grow.
+// writable reports whether the guest can write to a disk on a claim: only such disks grow.
 func writable(vmi *v1.VirtualMachineInstance, d v1.Disk) bool {
 	if handover.OnlyRead(vmi, d.Name) {
 		return false

@@ -41,7 +41,7 @@ func newGrowing(t *testing.T) *growing {
 	return g
 }
 
-// session is a virt-handler that was just started, and finds the launcher so.
+// session returns the session of a launcher with such jobs, as a virt-handler that was just started has it.
 func (g *growing) session(jobs ...control.Job) *sessions.Session {
 	g.Helper()
 	s := answering(g.T, g.asked)
@@ -50,7 +50,7 @@ func (g *growing) session(jobs ...control.Job) *sessions.Session {
 	return s
 }
 
-// report is what the launcher says of its jobs.
+// report lets the launcher report its jobs.
 func (g *growing) report(s *sessions.Session, jobs ...control.Job) {
 	s.SetState(control.StateReport{State: control.StateRunning, StartedAt: &g.now, Jobs: jobs})
 }

@@ -45,7 +45,8 @@ type LeaseWriter struct {
 	Realtime func() (bool, error)
 	// Passt, if set, says whether passt can run on the node.
 	Passt func() (bool, error)
-	// CPUs, if set, is what is known of the CPUs that the node can give guests, and a channel that is closed when that changes.
+	// CPUs, if set, is what is known of the CPUs that the node can give guests, and a channel that is closed when that
+	// changes.
 	CPUs func() (text string, changed <-chan struct{}, err error)
 
 	told string // of the CPUs, in the Lease

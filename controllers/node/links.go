@@ -16,8 +16,8 @@ import (
 // linkPatience is the wait after a launcher has not taken CommandSetLink: it refuses while the guest is being migrated.
 const linkPatience = 10 * time.Second
 
-// setLinks has the launcher give the links of the guest's cards the states that the spec says. It returns the wait until a failed
-// attempt is repeated, or 0. What the launcher's Machine says counts as the state that there is.
+// setLinks asks the launcher to give the links of the guest's cards the states that the spec says. It returns the
+// wait until a failed attempt is repeated, or 0. What the launcher's Machine says counts as the state that there is.
 func (r *Reconciler) setLinks(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (again time.Duration) {
 	state := launcher.State()
 	if state.StartedAt == nil || state.State == control.StateExited {

@@ -10,7 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestLinksAreSetAndReported: the launcher is asked for the links that are not as the spec says, and the status says what they are.
+// TestLinksAreSetAndReported: the launcher is asked for the links that are not as the spec says, and the status says
+// what they are.
 func TestLinksAreSetAndReported(t *testing.T) {
 	g := newGrowing(t)
 	s := g.session()

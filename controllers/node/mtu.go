@@ -17,8 +17,8 @@ const (
 	jumboMTU = 9216
 )
 
-// observeMTU says of which networks the MTU keeps from the guest what it may expect: IPv6, or that its packets arrive. While the link of a
-// network cannot be read, what was said before stays.
+// observeMTU writes into the status which networks have an MTU that is too small for IPv6, or too large for the
+// guest's packets to arrive. While the link of a network cannot be read, what was said before stays.
 func observeMTU(object *v1.VirtualMachineInstance, network map[string]networkFacts, now metav1.Time) {
 	reason, said, unread := "", []string(nil), false
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {

@@ -16,8 +16,8 @@ import (
 // holdPatience is the wait after a launcher has not taken CommandHoldPings.
 const holdPatience = 10 * time.Second
 
-// holdPings tells the launcher whether it is to answer guestAgentPing probes by itself, if that
-// has changed. It returns the wait until a failed attempt is repeated, or 0.
+// holdPings asks the launcher to answer guestAgentPing probes by itself, or not to, if that has changed. It returns
+// the wait until a failed attempt is repeated, or 0.
 func (r *Reconciler) holdPings(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (again time.Duration) {
 	state, agent := launcher.State(), cmp.Or(launcher.Agent(), &control.AgentReport{})
 	hold := vmi.PausesGuestAgentProbes()

@@ -12,7 +12,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// pinged is a session with a launcher that writes down what it is asked, whose guest runs.
+// pinged returns the session of a launcher whose guest runs, and that writes down what it is asked.
 func pinged(t *testing.T) (*growing, *sessions.Session) {
 	g := newGrowing(t)
 	g.vmi.Annotations = map[string]string{v1.PauseGuestAgentProbesAnnotation: "true"}

@@ -10,8 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 )
 
-// TestLauncherIsThatOfTheGuestsPod: a VMI's launcher is that of the pod which has the VMI's guest by the VMI's status, whatever
-// hash is in another pod's name.
+// TestLauncherIsThatOfTheGuestsPod: a VMI's launcher is that of the pod which has the VMI's guest by the VMI's
+// status, whatever hash is in another pod's name.
 func TestLauncherIsThatOfTheGuestsPod(t *testing.T) {
 	const uid, migration = types.UID("0a1b2c3d-0000-4000-8000-000000000001"), types.UID("0a1b2c3d-0000-4000-8000-000000000002")
 	first, target := v1.LauncherPodName("vm", uid, v1.FirstPod), v1.LauncherPodName("vm", uid, migration)

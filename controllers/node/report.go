@@ -19,8 +19,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// paused is the condition of a guest whose CPUs are stopped. Texts of the launcher are made
-// printable, and as short as a status allows.
+// paused returns the condition of a guest whose CPUs are stopped. Texts of the launcher are made printable, and as
+// short as a status allows.
 func paused(pause *control.Pause) v1.VirtualMachineInstanceCondition {
 	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionPaused, Status: metav1.ConditionTrue,
 		Reason: v1.ReasonPaused, Message: "the guest's CPUs are stopped"}
@@ -36,8 +36,8 @@ func paused(pause *control.Pause) v1.VirtualMachineInstanceCondition {
 	return c
 }
 
-// runs is the condition Ready of a guest whose CPUs run. For a VMI with a readiness probe it
-// keeps the result that virt-controller wrote.
+// runs returns the condition Ready of a guest whose CPUs run. For a VMI with a readiness probe it keeps the result
+// that virt-controller wrote.
 func runs(object *v1.VirtualMachineInstance) v1.VirtualMachineInstanceCondition {
 	c := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionTrue,
 		Reason: v1.ReasonGuestRunning, Message: v1.MessageGuestRunning}
@@ -63,8 +63,8 @@ func ioErrorMessage(pause *control.Pause) string {
 	return fmt.Sprintf("VMI was paused, low-level IO error detected: %s disk %q: %s", operation, control.Short(pause.Disk), text)
 }
 
-// announcePause makes events of the guest's pauses and their ends. A guest that is paused from
-// its start on makes none: its VMI's event Started is enough. told is the condition Ready as virt-handler says it, or nil.
+// announcePause makes events of the guest's pauses and their ends. A guest that is paused from its start on makes
+// none: its VMI's event Started is enough. told is the condition Ready as virt-handler says it, or nil.
 func (r *Reconciler) announcePause(before, object *v1.VirtualMachineInstance, told *v1.VirtualMachineInstanceCondition) {
 	now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused)
 	ran := before.Status.Phase == v1.Running && object.Status.Phase == v1.Running
@@ -133,7 +133,8 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 	status.SetCondition(ready, now)
 }
 
-// startFailed says in a VMI's status why its guest does not start. Of a VMI that is deleted, virt-controller alone writes why it stays.
+// startFailed writes into a VMI's status why its guest does not start. Of a VMI that is deleted, virt-controller
+// alone writes why it stays.
 func startFailed(object *v1.VirtualMachineInstance, why error, now metav1.Time) {
 	if object.DeletionTimestamp != nil {
 		return
@@ -141,7 +142,7 @@ func startFailed(object *v1.VirtualMachineInstance, why error, now metav1.Time) 
 	object.Status.Complain(v1.ReasonStartFailed, control.Printable(why.Error(), maxMessage), now)
 }
 
-// emulated says what emulation means for a guest.
+// emulated returns the words for what emulation means for a guest.
 func emulated(architecture string) string {
 	const means = "slow, and not an isolation boundary"
 	if architecture != "" && architecture != runtime.GOARCH {
@@ -179,8 +180,8 @@ func networkOf(launcher *sessions.Session, object *v1.VirtualMachineInstance, ip
 }
 
 // factsOf returns what is known of the link behind an interface after it was read, or err came instead. Nothing is
-// known of a link that is not there. Of one that cannot be read for a moment, the status says what was known, unless the guest
-// has moved: the link had no part in the guest's start, and does not take that away.
+// known of a link that is not there. Of one that cannot be read for a moment, the status says what was known, unless
+// the guest has moved: the link had no part in the guest's start, and does not take that away.
 func factsOf(object *v1.VirtualMachineInstance, nic string, link netsetup.Facts, err error) (networkFacts, bool) {
 	switch {
 	case errors.Is(err, netsetup.ErrNoLink):
@@ -234,8 +235,9 @@ func knownFacts(object *v1.VirtualMachineInstance, nic string) (networkFacts, bo
 	return facts, true
 }
 
-// guestMAC returns the address of a guest's card. A card that is bridged to the pod's network has the address of the pod in which the guest began, and a guest
-// that has moved is in another pod: so the address that the status has already stays.
+// guestMAC returns the address of a guest's card. A card that is bridged to the pod's network has the address of the
+// pod in which the guest began, and a guest that has moved is in another pod: so the address that the status has
+// already stays.
 func guestMAC(object *v1.VirtualMachineInstance, nic v1.Interface, facts networkFacts) string {
 	for _, s := range object.Status.Interfaces {
 		if s.Name == nic.Name && s.MAC != "" {

@@ -295,7 +295,8 @@ func TestTerminatingPodStaysInReady(t *testing.T) {
 	}
 }
 
-// TestShutdownOfADeletedVMISaysDeleted: a guest that shuts down because its VMI is deleted has KubeVirt's event Deleted, and one whose pod alone is deleted has not.
+// TestShutdownOfADeletedVMISaysDeleted: a guest that shuts down because its VMI is deleted has KubeVirt's event
+// Deleted, and one whose pod alone is deleted has not.
 func TestShutdownOfADeletedVMISaysDeleted(t *testing.T) {
 	startedAt := time.Unix(1000, 0)
 	for deleted, want := range map[bool][]string{true: {"Normal ShuttingDown Signaled Graceful Shutdown", "Normal Deleted Signaled Deletion"}, false: {"Normal ShuttingDown Signaled Graceful Shutdown"}} {
@@ -320,7 +321,8 @@ func TestShutdownOfADeletedVMISaysDeleted(t *testing.T) {
 	}
 }
 
-// TestBridgedGuestKeepsItsMAC: after a move the status has the guest's own address, and not that of the pod in which the guest is now.
+// TestBridgedGuestKeepsItsMAC: after a move the status has the guest's own address, and not that of the pod in which
+// the guest is now.
 func TestBridgedGuestKeepsItsMAC(t *testing.T) {
 	startedAt := time.Unix(1000, 0)
 	vmi := &v1.VirtualMachineInstance{}
@@ -355,7 +357,7 @@ func TestReportBelievesNoLauncher(t *testing.T) {
 	}
 }
 
-// someNetwork is that of an interface of every name that is used here.
+// someNetwork returns the network of an interface of every name that is used here.
 func someNetwork() map[string]networkFacts {
 	facts := networkFacts{link: v1.PodLink, ips: []string{"10.0.0.1", "fd00::1"}}
 	return map[string]networkFacts{"default": facts, "other": facts}

@@ -35,8 +35,7 @@ func newStarter() *start.Starter {
 	return &start.Starter{Chooser: nodetest.Emulating(), Clock: clock.RealClock{}, Wiring: wiring.Wirer{Events: events.NewFakeRecorder(10)}}
 }
 
-// connected are launchers that said hello before the test. Without a Client they
-// cannot be asked.
+// connected returns a set of launchers that said hello before the test. Without a Client they cannot be asked.
 func connected(t *testing.T, all ...*sessions.Session) *sessions.Set {
 	t.Helper()
 	set := sessions.NewSet(testr.New(t), func(types.NamespacedName) {})
@@ -48,7 +47,7 @@ func connected(t *testing.T, all ...*sessions.Session) *sessions.Set {
 	return set
 }
 
-// reporting is a launcher of a pod that has reported a state.
+// reporting returns a launcher of a pod that has reported a state.
 func reporting(pod types.NamespacedName, state control.StateReport) *sessions.Session {
 	s := &sessions.Session{Slot: pod.Name, Pod: pod}
 	s.SetState(state)

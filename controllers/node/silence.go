@@ -9,9 +9,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// reportSilence says in a VMI's status that its launcher or its QEMU does not answer. This
-// replaces the Ready that report has just set, and the next report takes it back. It ends no
-// VMI: absence of information is never death.
+// reportSilence writes into a VMI's status that its launcher or its QEMU does not answer. This replaces the Ready
+// that report has just set, and the next report takes it back. It ends no VMI: absence of information is never death.
 func reportSilence(object, before *v1.VirtualMachineInstance, state control.StateReport, launcherSilent bool, now metav1.Time) {
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse}
 	switch {
@@ -44,13 +43,13 @@ const gonePatience = 30 * time.Second
 // notConnected is why nobody knows of a guest whose launcher has not come back.
 const notConnected = "virt-launcher is not connected to virt-handler"
 
-// reportGone says in a running VMI's status why its launcher cannot be asked.
+// reportGone writes into a running VMI's status why its launcher cannot be asked.
 func reportGone(object *v1.VirtualMachineInstance, why string, now metav1.Time) {
 	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonLauncherNotResponding,
 		Message: why + "; whether the guest runs is not known"}, now)
 }
 
-// reportForeign says in a VMI's status why virt-handler does not serve its launcher. A running guest goes on.
+// reportForeign writes into a VMI's status why virt-handler does not serve its launcher. A running guest goes on.
 func reportForeign(object *v1.VirtualMachineInstance, why error, now metav1.Time) {
 	if object.Status.Phase == v1.Running {
 		reportGone(object, "virt-handler does not serve virt-launcher: "+control.Printable(why.Error(), maxMessage), now)
@@ -59,8 +58,7 @@ func reportForeign(object *v1.VirtualMachineInstance, why error, now metav1.Time
 	}
 }
 
-// silent says whether the condition Ready has a reason that the launcher or QEMU does not
-// answer.
+// silent reports whether the condition Ready has a reason that the launcher or QEMU does not answer.
 func silent(c *v1.VirtualMachineInstanceCondition) bool {
 	return c != nil && (c.Reason == v1.ReasonQEMUNotResponding || c.Reason == v1.ReasonLauncherNotResponding)
 }

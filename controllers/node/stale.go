@@ -71,7 +71,7 @@ func (r *Reconciler) endStale(ctx context.Context, vmi types.NamespacedName) tim
 	return staleAfter
 }
 
-// owns says whether a launcher is one of a VMI that has not ended. The VMI may be nil.
+// owns reports whether a launcher is one of a VMI that has not ended. The VMI may be nil.
 func owns(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) bool {
 	return vmi != nil && !vmi.IsFinal() && slices.Contains(vmi.LauncherPodNames(), launcher.Pod.Name)
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestGuestWithoutVMIEndsAtOnce: a guest whose VMI has ended or is gone ends at once. No other guest does: not one whose VMI
-// is not in the cache yet, nor one of which the API server says nothing.
+// TestGuestWithoutVMIEndsAtOnce: a guest whose VMI has ended or is gone ends at once. No other guest does: not one
+// whose VMI is not in the cache yet, nor one of which the API server says nothing.
 func TestGuestWithoutVMIEndsAtOnce(t *testing.T) {
 	end := []string{`grace {"seconds":0}`, "shutdown null"}
 	for name, c := range map[string]struct {
@@ -105,7 +105,7 @@ func TestGuestWithoutVMIEndsAtOnce(t *testing.T) {
 	}
 }
 
-// answering is the session of a launcher that says yes, and tells what it was asked.
+// answering returns the session of a launcher that says yes, and tells what it was asked.
 func answering(t *testing.T, asked chan<- string) *sessions.Session {
 	t.Helper()
 	ours, theirs := testkit.SocketPair(t)

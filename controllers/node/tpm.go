@@ -8,7 +8,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// reportTPM says in a VMI's status that the guest's TPM has failed. A TPM that has failed never works again.
+// reportTPM writes into a VMI's status that the guest's TPM has failed. A TPM that has failed never works again.
 func reportTPM(object *v1.VirtualMachineInstance, state control.StateReport, now metav1.Time) {
 	if object.Spec.Domain.TPM() == nil || state.TPMLost == "" || object.IsFinal() {
 		return

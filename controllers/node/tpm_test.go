@@ -10,7 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// TestReportTPM: the status says for good that a TPM has failed, and only of a VMI that has one. The launcher's text is made printable.
+// TestReportTPM: the status says for good that a TPM has failed, and only of a VMI that has one. The launcher's text
+// is made printable.
 func TestReportTPM(t *testing.T) {
 	lost := control.StateReport{State: control.StateRunning, TPMLost: "the emulator of the TPM exited with code 1:\x00" + strings.Repeat("why ", 60)}
 	vmi := &v1.VirtualMachineInstance{}

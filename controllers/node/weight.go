@@ -93,7 +93,7 @@ func (w *Weight) raise() (string, error) {
 	return fmt.Sprintf("%s is %d", file, wanted), nil
 }
 
-// cgroup is the folder of this pod's cgroup.
+// cgroup returns the folder of this pod's cgroup.
 func (w *Weight) cgroup() (string, error) {
 	text, err := os.ReadFile(w.Self)
 	if err != nil {

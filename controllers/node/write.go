@@ -27,7 +27,7 @@ func hear(w world) said {
 	return said{state: l.State(), agent: l.Agent(), silent: l.Silent(), network: networkOf(l, w.vmi, w.ips)}
 }
 
-// write says in the VMI's status what a step is to tell, writes the status if that changes it, and makes the events of it.
+// write writes the VMI's status once, if what a step tells changes it, and makes the events of it.
 func (r *Reconciler) write(ctx context.Context, w world, s *step) error {
 	if s.tell == tellNothing {
 		return nil
@@ -87,8 +87,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, before, object *v1.Virtual
 	return nil
 }
 
-// keepTerminating leaves virt-controller's word in Ready that the launcher pod is being deleted, and adds what virt-handler says of the
-// guest. It returns the condition as virt-handler says it, or nil.
+// keepTerminating leaves virt-controller's word in Ready that the launcher pod is being deleted, and adds what
+// virt-handler says of the guest. It returns the condition as virt-handler says it, or nil.
 func keepTerminating(before, object *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
 	ready, old := object.Status.Condition(v1.ConditionReady), before.Status.Condition(v1.ConditionReady)
 	if ready == nil || old == nil || old.Reason != v1.ReasonPodTerminating || ready.Reason == v1.ReasonPodTerminating {

@@ -24,7 +24,7 @@ type Choice struct {
 // cluster's configuration may make it smaller.
 const MaxSlots = v1.MaxInstancesPerNode
 
-// String is the accelerator's name on the Lease and in logs.
+// String returns the accelerator's name on the Lease and in logs.
 func (c Choice) String() string {
 	if c.Accelerator == "" {
 		return "none"
@@ -81,7 +81,7 @@ func (a *Chooser) Judge(kvm kvmcheck.Result) bool {
 	return a.choose()
 }
 
-// Judged is closed once it is known whether KVM works.
+// Judged returns a channel that is closed once it is known whether KVM works.
 func (a *Chooser) Judged() <-chan struct{} { return a.judged }
 
 // PermitEmulation takes what the cluster's configuration says of emulation, and returns

@@ -81,8 +81,8 @@ func (f *Follower) Follow(ctx context.Context) error {
 	return nil
 }
 
-// node is the object of events about the node. The UID is the node's name, as in the kubelet's
-// own events: virt-handler does not know the real UID.
+// node returns the object of events about the node. The UID is the node's name, as in the kubelet's own events:
+// virt-handler does not know the real UID.
 func (f *Follower) node() *corev1.Node {
 	return &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: f.NodeName, UID: types.UID(f.NodeName)}}

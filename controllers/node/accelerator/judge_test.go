@@ -80,7 +80,7 @@ func TestVerdictFollowsTheChecks(t *testing.T) {
 	}
 }
 
-// A node where the check never gets to an answer is asked again and again, ever
+// TestUnknownVerdictIsAskedForAgain: a node where the check never gets to an answer is asked again and again, ever
 // less often, and has no slots until then.
 func TestUnknownVerdictIsAskedForAgain(t *testing.T) {
 	got, took := judged(t, filepath.Join(t.TempDir(), "kvm.json"), unknown)

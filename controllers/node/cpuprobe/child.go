@@ -1,5 +1,6 @@
-// Package cpuprobe asks a QEMU which CPUs this node can give guests. The QEMU is that of the launcher's image, whose root is a
-// folder of the caller's. It runs in that root, as an ordinary user without rights, in namespaces of its own, and starts no guest.
+// Package cpuprobe asks a QEMU which CPUs this node can give guests. The QEMU is that of the launcher's image, whose
+// root is a folder of the caller's. It runs in that root, as an ordinary user without rights, in namespaces of its
+// own, and starts no guest.
 package cpuprobe
 
 import (
@@ -25,8 +26,8 @@ const (
 	kvmDevice  = "/dev/kvm"
 )
 
-// Main is the child's main function: it becomes QEMU. The arguments are the root folder and the accelerator. QEMU's monitor is at
-// file descriptor 3. Main returns an exit code only if it fails.
+// Main becomes QEMU: it is the child's main function. The arguments are the root folder and the accelerator. QEMU's
+// monitor is at file descriptor 3. Main returns an exit code only if it fails.
 func Main(args []string, stderr io.Writer) int {
 	if err := become(args); err != nil {
 		fmt.Fprintln(stderr, err)
@@ -46,7 +47,8 @@ func become(args []string) error {
 	if err := drop(); err != nil {
 		return err
 	}
-	// An emulated machine has a CPU, which is asked; see whole. Under KVM there is none: some KVMs end QEMU as soon as it makes a CPU.
+	// An emulated machine has a CPU, which is asked; see whole. Under KVM there is none: some KVMs end QEMU as soon as
+	// it makes a CPU.
 	machine := []string{"-machine", "none"}
 	if accelerator == "tcg" {
 		machine = []string{"-machine", "q35", "-cpu", "max", "-m", "16"}
@@ -60,7 +62,8 @@ func become(args []string) error {
 	return nil
 }
 
-// enter makes the folder the root. Its own folder dev gets the devices that QEMU opens: the mounts are seen by this process alone.
+// enter makes the folder the root. Its own folder dev gets the devices that QEMU opens: the mounts are seen by this
+// process alone.
 func enter(root string, kvm bool) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts from others: %w", err)

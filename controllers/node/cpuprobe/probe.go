@@ -161,7 +161,7 @@ func ask(ctx context.Context, client *qmp.Client, accelerator qemuargs.Accelerat
 	return a, nil
 }
 
-// expand is the model as QEMU's model base with properties.
+// expand returns the model as QEMU's model base with properties.
 func expand(ctx context.Context, client *qmp.Client, model string, props map[string]any) (hostcpu.Props, error) {
 	type named struct {
 		Name  string         `json:"name"`
@@ -184,8 +184,8 @@ func expand(ctx context.Context, client *qmp.Client, model string, props map[str
 	return reply.Model.Props, nil
 }
 
-// whole completes the expansion of max by what the machine's CPU, which is max, has: QEMU 11.1 expands its family, model and
-// stepping to 0.
+// whole completes the expansion of max by what the machine's CPU, which is max, has: QEMU 11.1 expands its family,
+// model and stepping to 0.
 func whole(ctx context.Context, client *qmp.Client, max hostcpu.Props) error {
 	cpus, err := client.QueryCPUsFast(ctx)
 	if err != nil {
@@ -204,7 +204,7 @@ func whole(ctx context.Context, client *qmp.Client, max hostcpu.Props) error {
 	return nil
 }
 
-// physBits is the width of the node's physical addresses.
+// physBits returns the width of the node's physical addresses.
 func physBits() (int, error) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

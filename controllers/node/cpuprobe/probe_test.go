@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// imageRoot is where config/images/build.sh makes the root of the launcher's image.
+// imageRoot returns the folder in which config/images/build.sh makes the root of the launcher's image.
 func imageRoot(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs("../../../_output/cache/launcher-root")

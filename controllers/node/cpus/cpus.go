@@ -24,12 +24,13 @@ const (
 	// firstRetry is the wait after the first question that failed; it doubles up to lastRetry.
 	firstRetry = 30 * time.Second
 	lastRetry  = 30 * time.Minute
-	// patience is how long the start of a guest waits for the first answer of the node's QEMU, which comes within a second or two.
+	// patience is how long the start of a guest waits for the first answer of the node's QEMU, which comes within a
+	// second or two.
 	patience = 10 * time.Second
 )
 
-// Finder asks the node's QEMU once for each accelerator that the node chooses, and keeps the answer until virt-handler ends: a node's
-// processor is the same until it boots anew.
+// Finder asks the node's QEMU once for each accelerator that the node chooses, and keeps the answer until
+// virt-handler ends: a node's processor is the same until it boots anew.
 type Finder struct {
 	Chooser *accelerator.Chooser
 	// Ask returns what an accelerator can give.
@@ -66,7 +67,8 @@ func Ask(root string) func(context.Context, qemuargs.Accelerator) (hostcpu.CPU, 
 	}
 }
 
-// asks says whether this node's QEMU is asked. Guests of arm64 have the node's CPU as it is: no label tells of it, and no guest waits.
+// asks says whether this node's QEMU is asked. Guests of arm64 have the node's CPU as it is: no label tells of it,
+// and no guest waits.
 const asks = runtime.GOARCH == v1.AMD64
 
 // Start asks until ctx ends: at first, and whenever the node chooses another accelerator.
@@ -130,7 +132,8 @@ func (f *Finder) set(a qemuargs.Accelerator, cpu hostcpu.CPU, known bool) {
 	}
 }
 
-// peek returns what is known, whether a question has been answered or has failed, and a channel that is closed when that changes.
+// peek returns what is known, whether a question has been answered or has failed, and a channel that is closed when
+// that changes.
 func (f *Finder) peek(a qemuargs.Accelerator) (cpu hostcpu.CPU, known, tried bool, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,8 +144,8 @@ func (f *Finder) peek(a qemuargs.Accelerator) (cpu hostcpu.CPU, known, tried boo
 	return cpu, known, f.tried[a], f.changed
 }
 
-// HostModel are the flags that make QEMU's model base the node's own CPU. There are none for another QEMU than the node's, which may
-// know other features, and none for a node whose QEMU did not answer.
+// HostModel returns the flags that make QEMU's model base the node's own CPU. There are none for another QEMU than
+// the node's, which may know other features, and none for a node whose QEMU did not answer.
 func (f *Finder) HostModel(ctx context.Context, a qemuargs.Accelerator, qemuVersion string) []string {
 	if f == nil || !asks {
 		return nil
@@ -165,7 +168,8 @@ func (f *Finder) HostModel(ctx context.Context, a qemuargs.Accelerator, qemuVers
 	}
 }
 
-// Told is what the node's labels are to say, as text; empty while nothing is known. The channel is closed when that changes.
+// Told returns what the node's labels are to say, as text; empty while nothing is known. The channel is closed when
+// that changes.
 func (f *Finder) Told() (string, <-chan struct{}, error) {
 	choice, _ := f.Chooser.Choice()
 	cpu, known, _, changed := f.peek(choice.Accelerator)

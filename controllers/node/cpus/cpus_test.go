@@ -89,7 +89,8 @@ func TestQEMUIsAskedOncePerAccelerator(t *testing.T) {
 	}
 }
 
-// TestStartDoesNotWaitForFailedQEMU: the start of a guest does not wait for a QEMU that has failed, which is asked again.
+// TestStartDoesNotWaitForFailedQEMU: the start of a guest does not wait for a QEMU that has failed, which is asked
+// again.
 func TestStartDoesNotWaitForFailedQEMU(t *testing.T) {
 	f := start(t, kvmcheck.Works)
 	waits := make(chan []string, 1)

@@ -1,5 +1,5 @@
-// Package elevate gives launchers' processes what the kernel gives nobody in a restricted pod: memory that may be locked, and the real-time
-// scheduler. virt-handler has the capabilities for it.
+// Package elevate gives launchers' processes what the kernel gives nobody in a restricted pod: memory that may be
+// locked, and the real-time scheduler. virt-handler has the capabilities for it.
 package elevate
 
 import (
@@ -86,8 +86,8 @@ func (p *process) alive() error {
 	return nil
 }
 
-// in fails unless the process is in the cgroup of one of the pods. The kubelet names it pod<UID>, with underscores under systemd. The kernel
-// says in which cgroup a process is, and nobody in a restricted pod can change that.
+// in fails unless the process is in the cgroup of one of the pods. The kubelet names it pod<UID>, with underscores
+// under systemd. The kernel says in which cgroup a process is, and nobody in a restricted pod can change that.
 func (p *process) in(pods []types.UID) error {
 	text, err := os.ReadFile(filepath.Join(p.folder, "cgroup"))
 	if err != nil {
@@ -104,7 +104,8 @@ func (p *process) in(pods []types.UID) error {
 	return fmt.Errorf("%w: process %d is in no pod of the VMI", ErrRefused, p.pid)
 }
 
-// LockMemory lets a launcher's process, and the QEMU that it starts later, lock as many bytes of memory (RLIMIT_MEMLOCK). It never lowers the limit.
+// LockMemory lets a launcher's process, and the QEMU that it starts later, lock as many bytes of memory
+// (RLIMIT_MEMLOCK). It never lowers the limit.
 func (k *Kernel) LockMemory(l Launcher, bytes uint64) error {
 	p, err := k.open(l.PID, l.Pods)
 	if err != nil {

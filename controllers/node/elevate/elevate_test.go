@@ -77,7 +77,7 @@ func qemu(t *testing.T, launcher, child string, threads ...string) (pid int, pro
 	return pid, proc
 }
 
-// fast are the names of a process' threads that have the real-time scheduler.
+// fast returns the names of a process' threads that have the real-time scheduler.
 func fast(t *testing.T, pid int) (names []string) {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
@@ -102,8 +102,8 @@ func fast(t *testing.T, pid int) (names []string) {
 	return names
 }
 
-// TestOnlyTheGuestsThreadsBecomeRealtime: only the threads of the guest's CPUs that are asked for get the scheduler, only in the VMI's pod, and only on CPUs that are its
-// container's own.
+// TestOnlyTheGuestsThreadsBecomeRealtime: only the threads of the guest's CPUs that are asked for get the scheduler,
+// only in the VMI's pod, and only on CPUs that are its container's own.
 func TestOnlyTheGuestsThreadsBecomeRealtime(t *testing.T) {
 	guest := []string{"CPU 0/TCG", "CPU 1/KVM", "CPU 1/KVM", "IO worker"}
 	const other = "0::/kubepods/pod0a1b2c3d-0000-4000-8000-000000000002/c1\n"
@@ -156,7 +156,8 @@ func TestOnlyTheGuestsThreadsBecomeRealtime(t *testing.T) {
 	}
 }
 
-// TestLimitOfLockedMemoryIsOnlyRaised: the limit of the process is raised and never lowered, where this process may do that. Where it may not, the error says so.
+// TestLimitOfLockedMemoryIsOnlyRaised: the limit of the process is raised and never lowered, where this process may
+// do that. Where it may not, the error says so.
 func TestLimitOfLockedMemoryIsOnlyRaised(t *testing.T) {
 	sleep := exec.Command("sleep", "60")
 	if err := sleep.Start(); err != nil {

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel's numbers (include/uapi/linux/sched.h). With resetOnFork, threads that a real-time thread makes are ordinary ones.
+// The kernel's numbers (include/uapi/linux/sched.h). With resetOnFork, threads that a real-time thread makes are
+// ordinary ones.
 const (
 	ordinary    = 0
 	fifo        = 1
@@ -26,10 +27,11 @@ const (
 // vcpu is the name that QEMU gives the thread of a guest's CPU (debug-threads=on).
 var vcpu = regexp.MustCompile(`^CPU ([0-9]{1,3})/(KVM|TCG)\n?$`)
 
-// Realtime gives the threads of a guest's CPUs the real-time scheduler (SCHED_FIFO). vcpus are the numbers of these CPUs, and hostCPUs is how many
-// CPUs the launcher's container must have to itself: a real-time thread keeps everything else off its CPU. A launcher may be a tenant's, and
-// name its threads as it likes: as many threads as vcpus has numbers get the scheduler, and the pod's cgroup keeps them on the pod's CPUs.
-// It does nothing for threads that have the scheduler already.
+// Realtime gives the threads of a guest's CPUs the real-time scheduler (SCHED_FIFO). vcpus are the numbers of these
+// CPUs, and hostCPUs is how many CPUs the launcher's container must have to itself: a real-time thread keeps
+// everything else off its CPU. A launcher may be a tenant's, and name its threads as it likes: as many threads as
+// vcpus has numbers get the scheduler, and the pod's cgroup keeps them on the pod's CPUs. It does nothing for threads
+// that have the scheduler already.
 func (k *Kernel) Realtime(ctx context.Context, l Launcher, vcpus []int, hostCPUs int) error {
 	launcher, err := k.open(l.PID, l.Pods)
 	if err != nil {
@@ -71,7 +73,7 @@ func (k *Kernel) Realtime(ctx context.Context, l Launcher, vcpus []int, hostCPUs
 	return nil
 }
 
-// child is the launcher's QEMU: the child that has a guest's CPUs.
+// child returns the launcher's QEMU: the child that has a guest's CPUs.
 func (k *Kernel) child(launcher *process, l Launcher) (*process, error) {
 	stats, err := filepath.Glob(filepath.Join(k.proc(), "[0-9]*", "stat"))
 	if err != nil {
@@ -105,7 +107,7 @@ func parentOf(stat string) int {
 	return parent
 }
 
-// threads are the first of the guest's CPUs of each number.
+// threads returns the first thread of each of the guest's CPUs, by number.
 func (p *process) threads() (map[int]int, error) {
 	entries, err := os.ReadDir(filepath.Join(p.folder, "task"))
 	if err != nil {
@@ -126,7 +128,7 @@ func (p *process) threads() (map[int]int, error) {
 	return out, nil
 }
 
-// number is that of the guest's CPU whose thread it is.
+// number returns the number of the guest's CPU whose thread it is.
 func (p *process) number(thread int) (int, bool) {
 	name, err := os.ReadFile(filepath.Join(p.folder, "task", strconv.Itoa(thread), "comm"))
 	m := vcpu.FindSubmatch(name)
@@ -137,7 +139,7 @@ func (p *process) number(thread int) (int, bool) {
 	return n, err == nil
 }
 
-// vcpus are the threads of the guest's CPUs of these numbers.
+// vcpus returns the threads of the guest's CPUs of these numbers.
 func (p *process) vcpus(numbers []int) ([]int, error) {
 	all, err := p.threads()
 	if err != nil {
@@ -185,11 +187,12 @@ func (p *process) speed(thread int, own []int64) error {
 	return nil
 }
 
-// hostPIDs is the kernel's name of the PID namespace that a node boots with (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+// hostPIDs is the kernel's name of the PID namespace that a node boots with (PROC_PID_INIT_INO in
+// include/linux/proc_ns.h).
 const hostPIDs = "pid:[4026531836]"
 
-// Offers says whether guests of the node can have the real-time scheduler: virt-handler sees their processes, and the kernel lets real-time threads
-// run without end.
+// Offers reports whether guests of the node can have the real-time scheduler: virt-handler sees their processes, and
+// the kernel lets real-time threads run without end.
 func Offers() (bool, error) {
 	own, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
@@ -204,8 +207,9 @@ func Offers() (bool, error) {
 // throttle is how much of each period real-time threads may run, in microseconds; -1: all of it.
 const throttle = "/proc/sys/kernel/sched_rt_runtime_us"
 
-// Unthrottled says whether the node lets real-time threads run without end. KubeVirt has the same rule for its label: with a limit a guest
-// stands still for a twentieth of each second, and the kernel may refuse containers such threads (CONFIG_RT_GROUP_SCHED).
+// Unthrottled reports whether the node lets real-time threads run without end. KubeVirt has the same rule for its
+// label: with a limit a guest stands still for a twentieth of each second, and the kernel may refuse containers such
+// threads (CONFIG_RT_GROUP_SCHED).
 func Unthrottled() (bool, error) {
 	text, err := os.ReadFile(throttle)
 	if err != nil {

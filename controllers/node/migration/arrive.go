@@ -89,8 +89,8 @@ func (a *Arrivals) Setup(mgr ctrl.Manager, coming cache.Cache) error {
 		Complete(a)
 }
 
-// Notify queues the VMI that a launcher's guest is to come from, after the launcher has reported something. Before Coming
-// is filled it does nothing: each VMI is queued as it arrives there.
+// Notify queues the VMI that a launcher's guest is to come from, after the launcher has reported something. Before
+// Coming is filled it does nothing: each VMI is queued as it arrives there.
 func (a *Arrivals) Notify(ctx context.Context, pod types.NamespacedName) {
 	select {
 	case <-a.synced:

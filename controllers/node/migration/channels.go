@@ -23,7 +23,7 @@ func (a *Arrivals) State(ctx context.Context, node string, migration types.UID) 
 	return offered.launcher.Stream(ctx, control.CommandOpenChannel, nil)
 }
 
-// Receive has the launcher receive the guest over the channels.
+// Receive asks the launcher to receive the guest over the channels.
 func (a *Arrivals) Receive(ctx context.Context, node string, migration types.UID) error {
 	offered, err := a.open(ctx, node, migration, reception)
 	if err != nil {

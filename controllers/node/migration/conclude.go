@@ -102,8 +102,8 @@ func (d *departure) settle(ctx context.Context, failed error, late bool) (over b
 	return false, err // the next look does what is decided
 }
 
-// leave ends the launcher here once the guest runs on the target. It waits a little for the time for which the guest stood
-// still.
+// leave ends the launcher here once the guest runs on the target. It waits a little for the time for which the guest
+// stood still.
 func (d *departure) leave(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, late bool) (over bool, err error) {
 	ready := targetState(vmi.Status.MigrationState).DomainReadyTimestamp != nil
 	if launcher == nil || vmi.IsFinal() {

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// undecided says where the source may connect, and decides once the launcher has all of the guest.
+// undecided writes where the source may connect, and decides once the launcher has all of the guest.
 func (a *Arrivals) undecided(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) error {
 	state := launcher.State()
 	vmi, err := a.Node.amend(ctx, vmi, func(vmi *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
@@ -130,12 +130,12 @@ func (a *Arrivals) giveBack(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return err
 }
 
-// runPatience is how long QEMU has to say whether it lets a guest run that has come, virt-controller's time for a guest that left by post-copy and
-// runs nowhere.
+// runPatience is how long QEMU has to say whether it lets a guest run that has come, virt-controller's time for a
+// guest that left by post-copy and runs nowhere.
 const runPatience = 10 * time.Minute
 
-// endSilent ends a guest that has come with all of its memory, if QEMU does not say for runPatience whether it lets the guest run. The guest may
-// have run here. So virt-controller decides whether the source may have it back.
+// endSilent ends a guest that has come with all of its memory, if QEMU does not say for runPatience whether it lets
+// the guest run. The guest may have run here. So virt-controller decides whether the source may have it back.
 func (a *Arrivals) endSilent(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) error {
 	m, state, now := vmi.Status.MigrationState, launcher.State(), a.Node.Clock.Now()
 	if state.State != control.StateReceived || receiving(state) {

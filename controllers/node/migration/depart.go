@@ -105,8 +105,8 @@ func (d *Departures) Step(vmi *v1.VirtualMachineInstance, launcher *sessions.Ses
 	})
 }
 
-// StepLeft has the launcher that a guest has left for another launcher of this node end, if an earlier virt-handler has not
-// done that. Where the guest went to another node, its VMI is not this node's any more.
+// StepLeft ends the launcher that a guest has left for another launcher of this node, if an earlier virt-handler has
+// not done that. Where the guest went to another node, its VMI is not this node's any more.
 func (d *Departures) StepLeft(vmi *v1.VirtualMachineInstance) {
 	m := vmi.Status.MigrationState
 	if m == nil || m.SourceNode != d.Node.Name || m.TargetNode != d.Node.Name || m.SourcePod == vmi.LauncherPod() {
@@ -117,8 +117,8 @@ func (d *Departures) StepLeft(vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// todo says whether there is something to do for a migration for which nothing goes on here, and whether it is to be
-// begun. Otherwise an earlier virt-handler has begun it. It is pure.
+// todo reports whether this node must act on a migration that it has no work in progress for (do), and whether nobody
+// has begun it yet (fresh). If it is not fresh, an earlier virt-handler began it. It is pure.
 func todo(m *v1.VirtualMachineInstanceMigrationState, state control.StateReport) (fresh, do bool) {
 	begun := m.SourceState != nil || state.State == control.StateMoved || sending(state)
 	switch {
@@ -132,7 +132,7 @@ func todo(m *v1.VirtualMachineInstanceMigrationState, state control.StateReport)
 	return false, state.State == control.StateMoved || sending(state)
 }
 
-// sending says whether a launcher sends its guest.
+// sending reports whether a launcher sends its guest.
 func sending(state control.StateReport) bool {
 	job := control.NewestJob(state.Jobs, control.JobMigrate, control.JobTargetGuest)
 	return job != nil && !job.Finished()
@@ -157,5 +157,5 @@ func (d *departure) run(ctx context.Context, fresh bool) {
 	d.conclude(d.of.ctx, failed)
 }
 
-// launcher is the source's launcher, or nil while it is not connected.
+// launcher returns the source's launcher, or nil while it is not connected.
 func (d *departure) launcher() *sessions.Session { return d.of.Node.Sessions.Get(d.pod) }

@@ -79,7 +79,8 @@ func newMoving(t *testing.T) *moving {
 	return newMovingTo(t, "there")
 }
 
-// newMovingTo is as newMoving. If the guest is to move to another pod of the node here, one virt-handler is source and target.
+// newMovingTo does what newMoving does. If the guest is to move to another pod of the node here, one virt-handler is
+// source and target.
 func newMovingTo(t *testing.T, name string) *moving {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vm", UID: "u"}}
@@ -126,7 +127,7 @@ func newMovingTo(t *testing.T, name string) *moving {
 	return m
 }
 
-// node is what a node's virt-handler knows of the node.
+// node returns what a node's virt-handler knows of the node.
 func (m *moving) node(name string, set *sessions.Set) *migration.Node {
 	return &migration.Node{Name: name, Client: m.api, Live: m.api, Clock: m.clock, Sessions: set}
 }
@@ -135,7 +136,7 @@ func (m *moving) starter() *start.Starter {
 	return &start.Starter{Chooser: nodetest.Emulating(), Clock: m.clock, Wiring: wiring.Wirer{Events: events.NewFakeRecorder(100)}}
 }
 
-// arrivals are those of a virt-handler that was just started.
+// arrivals returns the Arrivals of a virt-handler that was just started.
 func (m *moving) arrivals(name string, set *sessions.Set) *migration.Arrivals {
 	return &migration.Arrivals{Node: m.node(name, set), Starter: m.starter(), Coming: m.api, Address: "192.0.2.2"}
 }
@@ -149,7 +150,7 @@ func (m *moving) restart() {
 	m.Cleanup(m.here.Departures.Close)
 }
 
-// moving is the way from the one virt-handler to the other, without TLS.
+// Prepare brings an offer from the one virt-handler to the other, without TLS.
 func (m *moving) Prepare(ctx context.Context, to peers.Destination, offer *peers.Offer) (*peers.Answer, error) {
 	answer, err := m.there.Prepare(ctx, "here", to.Migration, offer)
 	if err != nil { // as package peers answers
@@ -183,7 +184,7 @@ func (m *moving) Receive(ctx context.Context, to peers.Destination) error {
 	return m.there.Receive(ctx, "here", to.Migration)
 }
 
-// sessions are those of a virt-handler. Each report of a launcher greets.
+// sessions returns the sessions of a virt-handler. Each report of a launcher greets.
 func (m *moving) sessions() (*sessions.Set, chan struct{}) {
 	greeted := make(chan struct{}, 100)
 	return sessions.NewSet(testr.New(m.T), func(types.NamespacedName) { greeted <- struct{}{} }), greeted
@@ -272,21 +273,21 @@ func (p *played) answerTo(command *control.Message) control.Message {
 	return answer
 }
 
-// answer has the launcher answer a command with a text.
+// answer lets the launcher answer a command with a text.
 func (p *played) answer(command, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answers[command] = text
 }
 
-// refuses has the launcher answer a command with an error.
+// refuses lets the launcher answer a command with an error.
 func (p *played) refuses(command, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse[command] = why
 }
 
-// obey is what follows a command at once.
+// obey does what follows a command at once.
 func (p *played) obey(command string) {
 	switch command {
 	case control.CommandStart:
@@ -304,7 +305,7 @@ func (p *played) obey(command string) {
 	}
 }
 
-// answerOf is the text of a command's answer.
+// answerOf returns the text of a command's answer.
 func (p *played) answerOf(command string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,7 +318,7 @@ func (p *played) is() control.StateReport {
 	return p.state
 }
 
-// report has the launcher report a state, with its jobs, once it has done what it has heard of.
+// report lets the launcher report a state, with its jobs, once it has done what it has heard of.
 func (p *played) report(state control.State, jobs ...control.Job) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -341,26 +342,26 @@ func (p *played) close() {
 	}
 }
 
-// arguments are those of the last command of a kind.
+// arguments returns the arguments of the last command of a kind.
 func (p *played) arguments(command string) json.RawMessage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.given[command]
 }
 
-// wasAsked says how often the launcher was asked for a command.
+// wasAsked returns how often the launcher was asked for a command.
 func (p *played) wasAsked(command string) int {
 	return len(slices.DeleteFunc(p.commands(), func(c string) bool { return c != command }))
 }
 
-// commands are all that the launcher was asked for.
+// commands returns all that the launcher was asked for.
 func (p *played) commands() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.asked)
 }
 
-// sent is a source that has sent everything.
+// sent lets a source report that it has sent everything.
 func (p *played) sent() {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -411,7 +412,7 @@ func (m *moving) until(what string, so func() bool) {
 	})
 }
 
-// turn has both sides look once.
+// turn lets both sides look once.
 func (m *moving) turn() {
 	m.Helper()
 	_, _ = m.there.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
@@ -443,8 +444,9 @@ func (m *moving) idle() {
 	m.until("idle", m.here.Departures.Idle)
 }
 
-// runsOn checks that just one launcher was told to let the guest run, or never let it stand. virt-handler tells again until it has heard
-// that the guest runs, and the launcher tells QEMU once. virt-handler may release the source again as long as its launcher is there.
+// runsOn checks that just one launcher was told to let the guest run, or never let it stand. virt-handler tells again
+// until it has heard that the guest runs, and the launcher tells QEMU once. virt-handler may release the source again
+// as long as its launcher is there.
 func (m *moving) runsOn(side v1.MigrationDecision) {
 	m.Helper()
 	ran, released := m.target.wasAsked(control.CommandRun), m.source.wasAsked(control.CommandRelease)
@@ -531,7 +533,8 @@ func TestMigrationIsCancelledDuringTheCopy(t *testing.T) {
 	}
 }
 
-// TestSourceHasSentAllAndTargetIsSilent: the source has sent everything, and the target does not say that it has the guest.
+// TestSourceHasSentAllAndTargetIsSilent: the source has sent everything, and the target does not say that it has the
+// guest.
 func TestSourceHasSentAllAndTargetIsSilent(t *testing.T) {
 	m := newMoving(t)
 	m.copies()
@@ -550,7 +553,8 @@ func TestSourceHasSentAllAndTargetIsSilent(t *testing.T) {
 	m.runsOn(v1.DecisionSource)
 }
 
-// TestWithoutAPIServerGuestRunsOnOneSide: without the API server the guest stands still on both sides, and runs on one of them afterwards.
+// TestWithoutAPIServerGuestRunsOnOneSide: without the API server the guest stands still on both sides, and runs on
+// one of them afterwards.
 func TestWithoutAPIServerGuestRunsOnOneSide(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		m := newMoving(t)
@@ -592,7 +596,8 @@ func TestSourceTakesBackWhatTheTargetRefuses(t *testing.T) {
 	}
 }
 
-// TestSourceDoesNotTakeBackWhatMayHaveRun: the target's launcher does not say whether the guest ran. Its source must not take it back.
+// TestSourceDoesNotTakeBackWhatMayHaveRun: the target's launcher does not say whether the guest ran. Its source must
+// not take it back.
 func TestSourceDoesNotTakeBackWhatMayHaveRun(t *testing.T) {
 	m := newMoving(t)
 	m.target.refuses(control.CommandRun, "QEMU does not answer")
@@ -605,7 +610,8 @@ func TestSourceDoesNotTakeBackWhatMayHaveRun(t *testing.T) {
 	}
 }
 
-// TestSilentTargetQEMUIsGivenUp: a QEMU that never says whether it lets a guest run does not keep the guest standing still for ever.
+// TestSilentTargetQEMUIsGivenUp: a QEMU that never says whether it lets a guest run does not keep the guest standing
+// still for ever.
 func TestSilentTargetQEMUIsGivenUp(t *testing.T) {
 	m := newMoving(t)
 	m.target.refuses(control.CommandRun, "QEMU does not answer")
@@ -623,7 +629,8 @@ func TestSilentTargetQEMUIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestRestartedHandlerGoesOnWithMigrations: a virt-handler that was restarted goes on with the guests that its predecessor has sent.
+// TestRestartedHandlerGoesOnWithMigrations: a virt-handler that was restarted goes on with the guests that its
+// predecessor has sent.
 func TestRestartedHandlerGoesOnWithMigrations(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(m *moving)
@@ -693,7 +700,8 @@ func TestUnexpectedGuestIsNotReceived(t *testing.T) {
 	m.until("cancelled", func() bool { return !m.there.Expects(t.Context(), "here") })
 }
 
-// TestMigrationEndedWhileTheSourceWasAway: the migration has ended while the source's virt-handler was away, and its guest still stands.
+// TestMigrationEndedWhileTheSourceWasAway: the migration has ended while the source's virt-handler was away, and its
+// guest still stands.
 func TestMigrationEndedWhileTheSourceWasAway(t *testing.T) {
 	for decision, command := range map[v1.MigrationDecision]string{v1.DecisionSource: control.CommandTakeBack, v1.DecisionTarget: control.CommandRelease} {
 		m := newMoving(t)
@@ -716,8 +724,8 @@ func TestMigrationEndedWhileTheSourceWasAway(t *testing.T) {
 	}
 }
 
-// TestMigrationToAnotherPodOfTheNode: the guest goes to another pod of its node, and one virt-handler is source and target. The guest runs in one of the two pods, also
-// where that virt-handler is restarted on the way.
+// TestMigrationToAnotherPodOfTheNode: the guest goes to another pod of its node, and one virt-handler is source and
+// target. The guest runs in one of the two pods, also where that virt-handler is restarted on the way.
 func TestMigrationToAnotherPodOfTheNode(t *testing.T) {
 	sent := func(m *moving) { m.source.sent(); m.target.report(control.StateReceived) }
 	away := func(m *moving) {
@@ -774,8 +782,8 @@ func TestMigrationToAnotherPodOfTheNode(t *testing.T) {
 	}
 }
 
-// TestLeftLauncherOfTheSameNodeIsEnded: the guest went to another pod of the same node while virt-handler was away. The next virt-handler ends the launcher that
-// the guest has left, whether it still has the guest or not.
+// TestLeftLauncherOfTheSameNodeIsEnded: the guest went to another pod of the same node while virt-handler was away.
+// The next virt-handler ends the launcher that the guest has left, whether it still has the guest or not.
 func TestLeftLauncherOfTheSameNodeIsEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave   func(*moving)
@@ -818,7 +826,8 @@ func TestLeftLauncherOfTheSameNodeIsEnded(t *testing.T) {
 	}
 }
 
-// TestGuestThatRunsOnTheTargetIsEndedHere: a guest that runs here although it is decided that it runs on the target is ended at once.
+// TestGuestThatRunsOnTheTargetIsEndedHere: a guest that runs here although it is decided that it runs on the target
+// is ended at once.
 func TestGuestThatRunsOnTheTargetIsEndedHere(t *testing.T) {
 	m := newMoving(t)
 	m.copies()
@@ -828,8 +837,8 @@ func TestGuestThatRunsOnTheTargetIsEndedHere(t *testing.T) {
 	m.until("ended", func() bool { return m.source.wasAsked(control.CommandShutdown) > 0 })
 }
 
-// TestSourceWritesBeforeItSends: the source writes that it sends the guest before its launcher is asked to. If that cannot be written, nothing is sent, and so it
-// is if somebody has decided already.
+// TestSourceWritesBeforeItSends: the source writes that it sends the guest before its launcher is asked to. If that
+// cannot be written, nothing is sent, and so it is if somebody has decided already.
 func TestSourceWritesBeforeItSends(t *testing.T) {
 	m := newMoving(t)
 	m.source.refuses(control.CommandMigrate, "the guest reboots")
@@ -855,7 +864,7 @@ func TestSourceWritesBeforeItSends(t *testing.T) {
 	}
 }
 
-// copiesState has the guest's state be on a claim from which it moves to another.
+// copiesState puts the guest's state on a claim from which it moves to another.
 func (m *moving) copiesState() {
 	m.Helper()
 	vmi := m.vmi()
@@ -869,7 +878,8 @@ func (m *moving) copiesState() {
 	}
 }
 
-// TestSourceSendsUEFIVariables: the source sends the UEFI variables of a guest whose state goes to another claim, as a disk.
+// TestSourceSendsUEFIVariables: the source sends the UEFI variables of a guest whose state goes to another claim, as
+// a disk.
 func TestSourceSendsUEFIVariables(t *testing.T) {
 	m := newMoving(t)
 	m.copiesState()
@@ -886,7 +896,8 @@ func TestSourceSendsUEFIVariables(t *testing.T) {
 	m.runsOn(v1.DecisionTarget)
 }
 
-// TestGuestStaysIfSourceSendsNoUEFIVariables: a source's virt-handler that does not send the UEFI variables cannot have the guest come without them.
+// TestGuestStaysIfSourceSendsNoUEFIVariables: a source's virt-handler that does not send the UEFI variables cannot
+// have the guest come without them.
 func TestGuestStaysIfSourceSendsNoUEFIVariables(t *testing.T) {
 	m := newMoving(t)
 	m.copiesState()

@@ -19,7 +19,7 @@ import (
 
 const gib = 1 << 30
 
-// newMovingClaim is a guest whose disk is on a claim, and is copied to another.
+// newMovingClaim returns a guest whose disk is on a claim, and is copied to another.
 func newMovingClaim(t *testing.T) *moving {
 	t.Helper()
 	m := newMoving(t)
@@ -42,7 +42,7 @@ func newMovingClaim(t *testing.T) *moving {
 	return m
 }
 
-// begins has the source's launcher report its Machine.
+// begins lets the source's launcher report its Machine.
 func (m *moving) begins() {
 	m.Helper()
 	m.source.report(control.StateRunning)
@@ -74,7 +74,8 @@ func TestTargetMakesADiskAsLarge(t *testing.T) {
 	}
 }
 
-// TestLargeDiskGetsTheTimeOfItsClaim: a launcher that says that its disk is large gets no more time than its claims permit.
+// TestLargeDiskGetsTheTimeOfItsClaim: a launcher that says that its disk is large gets no more time than its claims
+// permit.
 func TestLargeDiskGetsTheTimeOfItsClaim(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{
@@ -90,7 +91,8 @@ func storage(size string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
 }
 
-// TestSharedDiskIsNotMadeAnew: the source's launcher has made a disk that both nodes have. The target does not make it anew.
+// TestSharedDiskIsNotMadeAnew: the source's launcher has made a disk that both nodes have. The target does not make
+// it anew.
 func TestSharedDiskIsNotMadeAnew(t *testing.T) {
 	m := &qemuargs.Machine{UUID: "machine", Disks: []qemuargs.Disk{
 		{Name: "shared", Image: qemuargs.Image{Volume: qemuargs.FileVolume, Create: 5}},
@@ -114,7 +116,8 @@ func TestSharedDiskIsNotMadeAnew(t *testing.T) {
 	}
 }
 
-// TestGuestStaysIfTargetHasNoRoomForItsDisk: a target without room for the disk, or whose claim has a disk, says so, and the guest stays.
+// TestGuestStaysIfTargetHasNoRoomForItsDisk: a target without room for the disk, or whose claim has a disk, says so,
+// and the guest stays.
 func TestGuestStaysIfTargetHasNoRoomForItsDisk(t *testing.T) {
 	for name, c := range map[string]struct{ source, target, says string }{
 		"no room":               {"", `{"claims":[{"missing":true,"free":1073741823}]}`, "has no room for its disk of 1073741824 bytes: 1073741823 are free"},
@@ -170,8 +173,8 @@ func TestWhichDisksTheTargetMakes(t *testing.T) {
 	}
 }
 
-// TestMovedDiskWithoutDirectIO: QEMU refuses native I/O without O_DIRECT. So a disk that moves to a claim without O_DIRECT goes without both, unless its
-// spec asks for one of them.
+// TestMovedDiskWithoutDirectIO: QEMU refuses native I/O without O_DIRECT. So a disk that moves to a claim without
+// O_DIRECT goes without both, unless its spec asks for one of them.
 func TestMovedDiskWithoutDirectIO(t *testing.T) {
 	for name, c := range map[string]struct {
 		disk v1.Disk

@@ -1,5 +1,5 @@
-// Package migration moves guests between nodes: away from this one (depart.go), and to it (arrive.go). The two virt-handlers
-// agree by the VMI's status, where one write decides on which node the guest is to run:
+// Package migration moves guests between nodes: away from this one (depart.go), and to it (arrive.go). The two
+// virt-handlers agree by the VMI's status, where one write decides on which node the guest is to run:
 //
 //   - The source's guest stands still once QEMU has sent nearly all of it, and runs on by itself only if the target
 //     cannot have all of it.
@@ -51,9 +51,9 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// amend changes the state of a migration in the VMI's status, and returns the VMI as it is then. change gets the VMI and
-// that state, changes the state alone, and returns false if there is nothing to write. Each write carries the version that
-// it was computed from: where another program was faster, change sees what that program has written.
+// amend changes the state of a migration in the VMI's status, and returns the VMI as it is then. change gets the VMI
+// and that state, changes the state alone, and returns false if there is nothing to write. Each write carries the
+// version that it was computed from: where another program was faster, change sees what that program has written.
 func (n *Node) amend(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	change func(*v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigrationState) bool) (*v1.VirtualMachineInstance, error) {
 	migration := vmi.Status.MigrationState.MigrationUID

@@ -15,10 +15,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// A guest whose memory takes too long to be copied may go on by post-copy: QEMU sends its CPUs and devices, the guest runs on the
-// target, and its memory follows. From QEMU's switch on, the source cannot run the guest again. So the source's virt-handler writes
-// PostCopyTimestamp into the VMI's status before it tells the launcher. After that write nobody decides for the source while the
-// guest may be on its way, and the target alone decides that it runs there, as ever.
+// A guest whose memory takes too long to be copied may go on by post-copy: QEMU sends its CPUs and devices, the guest
+// runs on the target, and its memory follows. From QEMU's switch on, the source cannot run the guest again. So the
+// source's virt-handler writes PostCopyTimestamp into the VMI's status before it tells the launcher. After that write
+// nobody decides for the source while the guest may be on its way, and the target alone decides that it runs there,
+// as ever.
 
 // postCopy is what is known of post-copy for a departure.
 type postCopy struct {
@@ -37,7 +38,7 @@ type postCopy struct {
 // postCopyPatience is how much longer the launcher takes where it waits for the word post-copy.
 const postCopyPatience = time.Minute
 
-// wishes are what the source would use if the target can.
+// wishes returns what the source would use if the target can.
 func (d *departure) wishes(launcher *sessions.Session) []string {
 	if !d.vmi.Status.MigrationState.MigrationConfiguration.PostCopy() {
 		return nil
@@ -65,8 +66,8 @@ func (p *postCopy) hear(answer *peers.Answer) {
 	}
 }
 
-// goOnByPostCopy has the guest go on by post-copy, once it is written that nobody may cancel the migration any more. If
-// that cannot be written, nothing happens.
+// goOnByPostCopy lets the guest go on by post-copy, once it is written that nobody may cancel the migration any more.
+// If that cannot be written, nothing happens.
 func (d *departure) goOnByPostCopy(ctx context.Context, launcher *sessions.Session, job uint64) {
 	now := metav1.NewTime(d.of.Node.Clock.Now())
 	vmi, err := d.of.Node.amend(ctx, d.vmi, func(vmi *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
@@ -92,8 +93,8 @@ func (d *departure) goOnByPostCopy(ctx context.Context, launcher *sessions.Sessi
 	}
 }
 
-// returns says whether a guest that has left by post-copy may run on the source again, if the target does not have it: QEMU has sent
-// everything, and keeps it.
+// returns reports whether a guest that has left by post-copy may run on the source again, if the target does not have
+// it: QEMU has sent everything, and keeps it.
 func returns(state control.StateReport) bool {
 	job := control.NewestJob(state.Jobs, control.JobMigrate, control.JobTargetGuest)
 	return state.State != control.StateMoved || job != nil && job.State == control.JobDone
@@ -102,8 +103,8 @@ func returns(state control.StateReport) bool {
 // returnPatience is how long the source has to hear that the target has all of the memory.
 const returnPatience = 10 * time.Second
 
-// completes says whether a guest that is to run on the source again is about to be able to. The target gives a guest back once it has all of
-// the memory, and the source's QEMU hears of that a little later.
+// completes reports whether the source will soon have all of the memory and can run the guest again. The target gives
+// a guest back once it has all of the memory, and the source's QEMU hears of that a little later.
 func (p *postCopy) completes(state control.StateReport, now time.Time) bool {
 	if p.back.IsZero() {
 		p.back = now
@@ -111,11 +112,12 @@ func (p *postCopy) completes(state control.StateReport, now time.Time) bool {
 	return p.begun && state.State == control.StateMoved && sending(state) && now.Sub(p.back) < returnPatience
 }
 
-// postCopyFactor is how many times longer than its pre-copy a guest's memory may follow it. A guest that has run on the target is
-// not given up easily. But a migration takes a place that others wait for.
+// postCopyFactor is how many times longer than its pre-copy a guest's memory may follow it. A guest that has run on
+// the target is not given up easily. But a migration takes a place that others wait for.
 const postCopyFactor = 10
 
-// endTrail ends the channels of a guest whose memory does not follow any more. Then the target's launcher ends the guest.
+// endTrail ends the channels of a guest whose memory does not follow any more. Then the target's launcher ends the
+// guest.
 func (d *departure) endTrail(vmi *v1.VirtualMachineInstance, state control.StateReport) {
 	if !vmi.Status.MigrationState.PostCopy() || !sending(state) || d.open.pairs == nil {
 		return
@@ -135,13 +137,13 @@ func (d *departure) endTrail(vmi *v1.VirtualMachineInstance, state control.State
 	}
 }
 
-// receiving says whether a launcher still receives the memory of its guest.
+// receiving reports whether a launcher still receives the memory of its guest.
 func receiving(state control.StateReport) bool {
 	job := control.NewestJob(state.Jobs, control.JobReceive, control.JobTargetGuest)
 	return job != nil && !job.Finished()
 }
 
-// grant says whether the target fulfils the source's wishes.
+// grant returns which of the source's wishes the target fulfils, and why not the others.
 func (a *Arrivals) grant(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, wishes []string) *peers.Answer {
 	if !slices.Contains(wishes, peers.WishPostCopy) {
 		return &peers.Answer{}

@@ -17,7 +17,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// newLate is newMoving, with a configuration that allows post-copy.
+// newLate does what newMoving does, with a configuration that allows post-copy.
 func newLate(t *testing.T) *moving {
 	t.Helper()
 	m := newMoving(t)
@@ -29,12 +29,12 @@ func newLate(t *testing.T) *moving {
 	return m
 }
 
-// job is the job of a launcher whose guest moves.
+// job returns the job of a launcher whose guest moves.
 func job(kind control.JobKind, state control.JobState) control.Job {
 	return control.Job{ID: 1, Kind: kind, Target: control.JobTargetGuest, State: state}
 }
 
-// due has the source's launcher say that only post-copy brings the migration to its end.
+// due lets the source's launcher say that only post-copy brings the migration to its end.
 func (m *moving) due() {
 	m.source.acts.Lock()
 	defer m.source.acts.Unlock()
@@ -53,7 +53,8 @@ func (m *moving) leaves() {
 	m.source.report(control.StateMoved, job(control.JobMigrate, control.JobRunning))
 }
 
-// TestPostCopyEndsWhenTheMemoryIsThere: the guest runs on the target before its memory is there. The migration ends, and with it the source, when the memory is.
+// TestPostCopyEndsWhenTheMemoryIsThere: the guest runs on the target before its memory is there. The migration ends,
+// and with it the source, when the memory is.
 func TestPostCopyEndsWhenTheMemoryIsThere(t *testing.T) {
 	m := newLate(t)
 	m.copies()
@@ -124,8 +125,8 @@ func TestMigrationGoesOnWithoutPostCopy(t *testing.T) {
 	}
 }
 
-// TestSourceDecidesNothingAfterPostCopy: once the guest has left by post-copy, the source's virt-handler decides nothing as long as its launcher cannot let
-// the guest run again.
+// TestSourceDecidesNothingAfterPostCopy: once the guest has left by post-copy, the source's virt-handler decides
+// nothing as long as its launcher cannot let the guest run again.
 func TestSourceDecidesNothingAfterPostCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		state   control.JobState
@@ -158,7 +159,8 @@ func TestSourceDecidesNothingAfterPostCopy(t *testing.T) {
 	}
 }
 
-// TestFailedPostCopyLauncherIsNotKept: the launcher of a guest that has failed before its memory was there is not kept: its migration would not end.
+// TestFailedPostCopyLauncherIsNotKept: the launcher of a guest that has failed before its memory was there is not
+// kept: its migration would not end.
 func TestFailedPostCopyLauncherIsNotKept(t *testing.T) {
 	m := newLate(t)
 	m.leaves()
@@ -171,7 +173,8 @@ func TestFailedPostCopyLauncherIsNotKept(t *testing.T) {
 	}
 }
 
-// TestPostCopyOfSilentQEMUFreesItsPlace: a QEMU that never says whether it lets a guest run does not keep its migration's place.
+// TestPostCopyOfSilentQEMUFreesItsPlace: a QEMU that never says whether it lets a guest run does not keep its
+// migration's place.
 func TestPostCopyOfSilentQEMUFreesItsPlace(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		m := newLate(t)
@@ -222,8 +225,8 @@ func TestPostCopyThatStandsStillFreesItsPlace(t *testing.T) {
 	})
 }
 
-// TestPostCopyWithFalseSizeFreesItsPlace: a launcher that says more memory than its guest has does not keep its place longer, although it sends something all
-// the time.
+// TestPostCopyWithFalseSizeFreesItsPlace: a launcher that says more memory than its guest has does not keep its place
+// longer, although it sends something all the time.
 func TestPostCopyWithFalseSizeFreesItsPlace(t *testing.T) {
 	m := newLate(t)
 	m.source.mu.Lock()
@@ -260,8 +263,8 @@ func TestDecidedMigrationGetsNoPostCopy(t *testing.T) {
 	m.runsOn(v1.DecisionSource)
 }
 
-// TestPostCopyTargetAsksAgainToRun: while the memory of a guest comes that the target's QEMU does not let run, the target asks again. When all of the
-// memory is there, the source has everything too, and takes the guest back.
+// TestPostCopyTargetAsksAgainToRun: while the memory of a guest comes that the target's QEMU does not let run, the
+// target asks again. When all of the memory is there, the source has everything too, and takes the guest back.
 func TestPostCopyTargetAsksAgainToRun(t *testing.T) {
 	m := newLate(t)
 	m.leaves()

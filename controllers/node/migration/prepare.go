@@ -22,7 +22,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// Expects says whether a guest is to come from a node now.
+// Expects reports whether a guest is to come from a node now.
 func (a *Arrivals) Expects(ctx context.Context, node string) bool {
 	_, err := a.expected(ctx, func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.SourceNode == node })
 	return err == nil
@@ -47,7 +47,7 @@ func (a *Arrivals) expected(ctx context.Context, fits func(*v1.VirtualMachineIns
 // receiveTimeout is how long QEMU may take until it waits for the guest.
 const receiveTimeout = 2 * time.Minute
 
-// Prepare has the target's launcher wait for a guest.
+// Prepare lets the target's launcher wait for a guest.
 func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID, offer *peers.Offer) (*peers.Answer, error) {
 	vmi, err := a.expected(ctx, func(m *v1.VirtualMachineInstanceMigrationState) bool {
 		return m.SourceNode == node && m.MigrationUID == migration
@@ -105,7 +105,7 @@ func (a *Arrivals) done(migration types.UID) {
 	delete(a.preparing, migration)
 }
 
-// start is as the start of a guest that begins here, but that the Machine is the source's.
+// start starts QEMU as for a guest that begins here, but with the source's Machine.
 func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, offer *peers.Offer) error {
 	machine, err := a.replay(ctx, vmi, launcher, offer)
 	if err != nil {
@@ -133,11 +133,10 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 	return a.Starter.HandOver(ctx, vmi, launcher, &request, links)
 }
 
-// sameAddresses refuses a pod whose addresses on a network beside the pod's own are not the guest's:
-// the guest keeps the addresses that it has, and the filter of this pod would hold it to the pod's.
-// Guests on networks with IPAM do not migrate (NotMigratable), but where a plugin's migration says that the network moves the
-// addresses, or that the guest asks for others. But a NetworkAttachmentDefinition may
-// have changed since the guest started.
+// sameAddresses refuses a pod whose addresses on a network beside the pod's own are not the guest's: the guest keeps
+// the addresses that it has, and the filter of this pod would hold it to the pod's. Guests on networks with IPAM do
+// not migrate (NotMigratable), but where a plugin's migration says that the network moves the addresses, or that the
+// guest asks for others. But a NetworkAttachmentDefinition may have changed since the guest started.
 func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Facts) error {
 	for _, s := range vmi.Status.Interfaces {
 		link, ok := links[s.Name]
@@ -153,7 +152,7 @@ func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Fac
 	return nil
 }
 
-// replay is the Machine with which the guest can be received here, or why it cannot.
+// replay returns the Machine with which the guest can be received here, or why it cannot.
 func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, offer *peers.Offer) (*qemuargs.Machine, error) {
 	choice, _ := a.Starter.Chooser.Choice()
 	if choice.Accelerator == "" {

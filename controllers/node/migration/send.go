@@ -70,7 +70,7 @@ type counted struct {
 	bytes *atomic.Int64
 }
 
-// NetConn is the connection itself.
+// NetConn returns the connection itself.
 func (c *counted) NetConn() net.Conn { return c.Conn }
 
 func (c *counted) Write(p []byte) (int, error) {
@@ -79,8 +79,8 @@ func (c *counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// send has the launcher send its guest, and returns when the launcher has done so. After an error the guest runs here,
-// or it is not known whether it has arrived: see conclude.
+// send asks the launcher to send its guest, and returns when the launcher has done so. After an error the guest runs
+// here, or it is not known whether it has arrived: see conclude.
 func (d *departure) send(ctx context.Context) error {
 	launcher := d.launcher()
 	if launcher == nil {
@@ -121,12 +121,12 @@ func (d *departure) send(ctx context.Context) error {
 	return d.copy(ctx, launcher, bounds)
 }
 
-// copiesVariables says whether a migration takes the UEFI variables from one claim to another.
+// copiesVariables reports whether a migration takes the UEFI variables from one claim to another.
 func copiesVariables(vmi *v1.VirtualMachineInstance) bool {
 	return stateclaim.IsCopied(vmi.Status.MigrationState) && vmi.Spec.Domain.PersistentVariables()
 }
 
-// copied are what a migration copies beside the guest's memory and devices: disks, and the UEFI variables.
+// copied returns what a migration copies beside the guest's memory and devices: disks, and the UEFI variables.
 func copied(vmi *v1.VirtualMachineInstance) []string {
 	out := vmi.CopiedDisks()
 	if copiesVariables(vmi) {
@@ -138,8 +138,8 @@ func copied(vmi *v1.VirtualMachineInstance) []string {
 const (
 	// maxCopied bounds the bytes of a migration, so that the time for them is a number.
 	maxCopied = 64 << 40
-	// maxSaid bounds, in bytes, what a launcher says of the sizes of all disks of which only it knows the sizes: those of container disks.
-	// Only what a guest has written to them is copied.
+	// maxSaid bounds, in bytes, what a launcher says of the sizes of all disks of which only it knows the sizes: those
+	// of container disks. Only what a guest has written to them is copied.
 	maxSaid = 32 << 30
 )
 
@@ -238,7 +238,7 @@ func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance, sizes,
 		CompletionSeconds: int64(c.Completion(bytes) / time.Second), StallSeconds: int64(c.Progress() / time.Second)}
 }
 
-// copy has the launcher send the guest to the channels. It returns nil once the guest may have arrived.
+// copy asks the launcher to send the guest to the channels. It returns nil once the guest may have arrived.
 func (d *departure) copy(ctx context.Context, launcher *sessions.Session, request control.MigrateRequest) error {
 	if err := d.begin(ctx); err != nil {
 		return err
@@ -276,8 +276,8 @@ func (d *departure) copy(ctx context.Context, launcher *sessions.Session, reques
 	}
 }
 
-// begin writes that the copying begins, before it does. The target cannot have the guest before. Without this word of the source, virt-controller deletes
-// nothing that the guest leaves here, whatever the target says.
+// begin writes that the copying begins, before it does. The target cannot have the guest before. Without this word of
+// the source, virt-controller deletes nothing that the guest leaves here, whatever the target says.
 func (d *departure) begin(ctx context.Context) error {
 	now, decided := metav1.NewTime(d.of.Node.Clock.Now()), false
 	vmi, err := d.of.Node.amend(ctx, d.vmi, func(_ *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
@@ -308,7 +308,7 @@ type stall struct {
 	since   time.Time
 }
 
-// look says whether nothing was sent for longer than the limit.
+// look reports whether nothing was sent for longer than the limit.
 func (s *stall) look(carried int64) bool {
 	if now := s.now(); s.since.IsZero() || carried != s.carried {
 		s.carried, s.since = carried, now
@@ -318,8 +318,8 @@ func (s *stall) look(carried int64) bool {
 
 var errNotYet = errors.New("the guest is still being copied")
 
-// next is when the next report is due: at once, after progressInterval, or then and as soon as only post-copy brings the migration to
-// its end.
+// next is when the next report is due: at once, after progressInterval, or then and as soon as only post-copy brings
+// the migration to its end.
 type next int
 
 const (
@@ -342,7 +342,7 @@ func (d *departure) wait(ctx context.Context, launcher *sessions.Session, job ui
 	})
 }
 
-// ended is a job that has ended, or nil.
+// ended returns a job that has ended, or nil.
 func ended(state control.StateReport, id uint64) *control.Job {
 	job := control.NewestJob(state.Jobs, control.JobMigrate, control.JobTargetGuest)
 	if job == nil || job.ID < id || !job.Finished() {
@@ -351,7 +351,7 @@ func ended(state control.StateReport, id uint64) *control.Job {
 	return job
 }
 
-// outcome is the error of a job that has ended.
+// outcome returns the error of a job that has ended.
 func outcome(state control.StateReport, id uint64) error {
 	switch job := ended(state, id); job.State {
 	case control.JobDone:
@@ -363,7 +363,8 @@ func outcome(state control.StateReport, id uint64) error {
 	}
 }
 
-// interrupt has the launcher give the migration up, and returns why. It returns nil if the guest may have arrived.
+// interrupt asks the launcher to give the migration up, and returns why. It returns nil if the guest may have
+// arrived.
 func (d *departure) interrupt(why error) error {
 	launcher := d.launcher()
 	if launcher == nil {
@@ -384,7 +385,7 @@ func (d *departure) interrupt(why error) error {
 	return why
 }
 
-// progress is what a launcher reports, in the words of the API.
+// progress returns what a launcher reports, in the words of the API.
 func progress(r *control.MigrationReport) *v1.MigrationProgress {
 	if r == nil {
 		return nil

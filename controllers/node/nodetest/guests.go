@@ -16,7 +16,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
-// Broken is the verdict on a KVM that does not work.
+// Broken returns the verdict on a KVM that does not work.
 func Broken() kvmcheck.Result { return kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"} }
 
 // Emulating returns the choice of a node whose KVM does not work, in a cluster that permits emulation.

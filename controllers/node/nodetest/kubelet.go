@@ -23,7 +23,7 @@ type Kubelet struct {
 // pod that asks.
 func NewKubelet(held map[string][]types.NamespacedName) *Kubelet { return &Kubelet{held: held} }
 
-// Devices is package slots' question.
+// Devices answers package slots' question.
 func (k *Kubelet) Devices(context.Context) (held map[string][]types.NamespacedName, whole bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -67,7 +67,7 @@ func Pod(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "default", Name: name}
 }
 
-// Holds says that pods of the namespace default hold a device.
+// Holds returns the answer that pods of the namespace default hold a device.
 func Holds(device string, pods ...string) map[string][]types.NamespacedName {
 	held := map[string][]types.NamespacedName{}
 	for _, name := range pods {

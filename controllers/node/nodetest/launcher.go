@@ -32,7 +32,7 @@ func NewLauncher(t *testing.T, raw *net.UnixConn) *Launcher {
 	return &Launcher{t, raw, control.NewConn(raw)}
 }
 
-// Dial is a launcher that dials the slot in a folder.
+// Dial returns a launcher that dials the slot in a folder.
 func Dial(t *testing.T, folder string) *Launcher {
 	t.Helper()
 	raw, err := DialSlot(folder)
@@ -71,7 +71,7 @@ func (l *Launcher) HangsUp() {
 	}
 }
 
-// Hello is the hello of a launcher that waits for its VM.
+// Hello returns the hello of a launcher that waits for its VM.
 func Hello() control.Hello {
 	return control.Hello{Version: control.Version, Knows: control.CommandsDigest(), QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
 }
@@ -113,7 +113,7 @@ func (l *Launcher) AnswerUntil(commands ...string) *control.Message {
 	}
 }
 
-// Lingering is a file whose close(2) does not return.
+// Lingering returns a file whose close(2) does not return.
 func Lingering(t *testing.T) *os.File {
 	t.Helper()
 	return os.NewFile(uintptr(controltest.Lingering(t)), "lingers")

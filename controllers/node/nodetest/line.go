@@ -23,7 +23,7 @@ type Line struct {
 // NewLine returns a Line whose Set is to be set.
 func NewLine() *Line { return &Line{changed: make(chan types.NamespacedName, 100)} }
 
-// Changed is what the Set is to call.
+// Changed notes a change. The Set is to call it.
 func (l *Line) Changed(pod types.NamespacedName) { l.changed <- pod }
 
 // Changes counts the changes that nobody has awaited.
@@ -40,7 +40,7 @@ func (l *Line) Dial(t *testing.T, slot string) *Launcher {
 	return NewLauncher(t, theirs)
 }
 
-// Greet is Dial, and a hello with a pod's network.
+// Greet does what Dial does, and says hello with a pod's network.
 func (l *Line) Greet(t *testing.T, slot string, hello control.Hello, netns ns.NetNS) *Launcher {
 	t.Helper()
 	launcher := l.Dial(t, slot)

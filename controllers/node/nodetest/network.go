@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PodNetwork is a network namespace with an eth0 that has 10.244.0.5, fd00::5 and
-// an MTU of 1450, for the test's time.
+// PodNetwork makes a network namespace with an eth0 that has 10.244.0.5, fd00::5 and an MTU of 1450, for the test's
+// time.
 func PodNetwork(t *testing.T) ns.NetNS {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -44,7 +44,7 @@ func PodNetwork(t *testing.T) ns.NetNS {
 	return netns
 }
 
-// NetNSFile is a file of a namespace, as a launcher sends its own.
+// NetNSFile returns a file of a namespace, as a launcher sends its own.
 func NetNSFile(t *testing.T, netns ns.NetNS) *os.File {
 	t.Helper()
 	// Not by its path: that is of the thread that made it.

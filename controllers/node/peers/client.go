@@ -45,7 +45,7 @@ func (c *Client) Prepare(ctx context.Context, to Destination, offer *Offer) (*An
 	return readAnswer(said)
 }
 
-// Receive has the target receive the guest over the channels, which are all open.
+// Receive asks the target to receive the guest over the channels, which are all open.
 func (c *Client) Receive(ctx context.Context, to Destination) error {
 	if _, err := c.post(ctx, to, "receive", nil, channelTimeout); err != nil {
 		return fmt.Errorf("node %s cannot receive the guest: %w", to.Node, err)

@@ -56,9 +56,9 @@ func ReadCPU(from io.Reader) (CPU, error) {
 	return c, nil
 }
 
-// Takes says why this processor cannot go on with a guest that began on another; empty if it can. The guest may
-// use all that its processor has. With the host's own model, it also knows which processor that is. Named models have QEMU's width of
-// physical addresses, whatever their node's is.
+// Takes returns why this processor cannot go on with a guest that began on another; empty if it can. The guest may
+// use all that its processor has. With the host's own model, it also knows which processor that is. Named models have
+// QEMU's width of physical addresses, whatever their node's is.
 func (c CPU) Takes(from CPU, guest qemuargs.CPU) string {
 	for _, flag := range from.Flags {
 		if _, has := slices.BinarySearch(c.Flags, flag); !has {
@@ -74,7 +74,7 @@ func (c CPU) Takes(from CPU, guest qemuargs.CPU) string {
 	return ""
 }
 
-// physBits is the width of a guest's physical addresses; 0 for QEMU's own, which every node has.
+// physBits returns the width of a guest's physical addresses; 0 for QEMU's own, which every node has.
 func physBits(guest qemuargs.CPU, source CPU) (bits int) {
 	if guest.Model == "host" || guest.Model == "max" || slices.Contains(guest.Flags, "host-phys-bits=on") {
 		bits = source.PhysBits

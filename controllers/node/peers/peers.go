@@ -27,7 +27,8 @@ import (
 // Port is where virt-handler waits for other virt-handlers, on its node's addresses.
 const Port = 8188
 
-// Version is the version of the protocol. A target refuses an offer with a field that it does not know, and names the field.
+// Version is the version of the protocol. A target refuses an offer with a field that it does not know, and names the
+// field.
 const Version = 1
 
 // Offer is a guest that is to come.
@@ -88,8 +89,8 @@ func readAnswer(text []byte) (*Answer, error) {
 
 var errBadOffer = errors.New("bad offer")
 
-// readOffer decodes an offer, within bounds. It refuses a field that it does not know: without that field the guest would go on with another
-// machine, or without what its source had for it.
+// readOffer decodes an offer, within bounds. It refuses a field that it does not know: without that field the guest
+// would go on with another machine, or without what its source had for it.
 func readOffer(text []byte) (*Offer, error) {
 	if n := jsonsize.Values(text); n > maxValues {
 		return nil, fmt.Errorf("%w: %d values, at most %d are read", errBadOffer, n, maxValues)

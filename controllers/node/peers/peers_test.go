@@ -229,8 +229,8 @@ func TestReadCPU(t *testing.T) {
 	}
 }
 
-// TestWhichProcessorsGuestsAreTaken: a processor takes the guest of another if it has all its features, and with the host's own model if it is
-// of the same kind.
+// TestWhichProcessorsGuestsAreTaken: a processor takes the guest of another if it has all its features, and with the
+// host's own model if it is of the same kind.
 func TestWhichProcessorsGuestsAreTaken(t *testing.T) {
 	cpu := func(model string, flags ...string) CPU {
 		return CPU{Vendor: "v", Family: "f", Model: model, Flags: flags}

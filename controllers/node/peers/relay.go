@@ -16,13 +16,14 @@ import (
 const (
 	// buffer is how much a relay holds of each direction, in bytes.
 	buffer = 128 << 10
-	// unsent is how much the kernel holds that TCP has not sent yet, in bytes. Without it that is as much as net.ipv4.tcp_wmem permits, 4 MiB. A link of 1 Gbit/s
-	// needs 30 ms for so much, and the guest stands still while the last of it goes. What TCP has sent is not bounded: a long way needs much.
+	// unsent is how much the kernel holds that TCP has not sent yet, in bytes. Without it that is as much as
+	// net.ipv4.tcp_wmem permits, 4 MiB. A link of 1 Gbit/s needs 30 ms for so much, and the guest stands still while the
+	// last of it goes. What TCP has sent is not bounded: a long way needs much.
 	unsent = 256 << 10
 )
 
-// Pace bounds what all channels of a migration carry in a second, for each direction. QEMU keeps the bound by itself. But QEMU is a tenant's, and the
-// link between two nodes is everybody's. A nil Pace is no bound.
+// Pace bounds what all channels of a migration carry in a second, for each direction. QEMU keeps the bound by itself.
+// But QEMU is a tenant's, and the link between two nodes is everybody's. A nil Pace is no bound.
 type Pace struct{ there, back *rate.Limiter }
 
 // NewPace makes a Pace. 0 bytes a second are no bound.
@@ -50,8 +51,8 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Relay carries bytes between two connections until one of them ends, or ctx, and closes both. The bytes from here count for one direction of
-// the pace, and the bytes from there for the other.
+// Relay carries bytes between two connections until one of them ends, or ctx, and closes both. The bytes from here
+// count for one direction of the pace, and the bytes from there for the other.
 func Relay(ctx context.Context, here, there net.Conn, pace *Pace) {
 	ctx, cancel := context.WithCancel(ctx)
 	for _, conn := range []net.Conn{here, there} {
@@ -91,7 +92,8 @@ func Relay(ctx context.Context, here, there net.Conn, pace *Pace) {
 	both.Wait()
 }
 
-// keepShort has a connection hold no more than unsent. An error is of a connection that has ended, which reads and writes say too.
+// keepShort lets a connection hold no more than unsent. An error is of a connection that has ended, which reads and
+// writes say too.
 func keepShort(conn *net.TCPConn) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -100,8 +102,8 @@ func keepShort(conn *net.TCPConn) {
 	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent) })
 }
 
-// carryOver carries bytes until an end. TLS records that have come already go on together. into and out are what is beneath the
-// TLS of the two sides, or nil.
+// carryOver carries bytes until an end. TLS records that have come already go on together. into and out are what is
+// beneath the TLS of the two sides, or nil.
 func carryOver(to io.Writer, from io.Reader, into, out *batch.Conn) error {
 	held := make([]byte, buffer)
 	for {

@@ -19,7 +19,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
-// TestChannelsShareThePace: all channels of a migration together carry no more than the pace in each direction, whatever the launchers send.
+// TestChannelsShareThePace: all channels of a migration together carry no more than the pace in each direction,
+// whatever the launchers send.
 func TestChannelsShareThePace(t *testing.T) { synctest.Test(t, pacedRelays) }
 
 func pacedRelays(t *testing.T) {
@@ -56,7 +57,8 @@ func pacedRelays(t *testing.T) {
 	}
 }
 
-// TestWaitForThePaceEndsWithTheContext: a relay that waits for its pace for hours ends with its context, and with the other connection.
+// TestWaitForThePaceEndsWithTheContext: a relay that waits for its pace for hours ends with its context, and with the
+// other connection.
 func TestWaitForThePaceEndsWithTheContext(t *testing.T) {
 	for name, end := range map[string]func(cancel context.CancelFunc, target net.Conn){
 		"context": func(cancel context.CancelFunc, _ net.Conn) { cancel() },
@@ -91,8 +93,8 @@ func TestPaceOfZeroIsNoBound(t *testing.T) {
 	}
 }
 
-// TestRelayToAStuckNodeEndsAtOnce: a relay to a node that takes nothing more ends at once. TLS would wait 5 s to say so, and the guest stands still
-// meanwhile.
+// TestRelayToAStuckNodeEndsAtOnce: a relay to a node that takes nothing more ends at once. TLS would wait 5 s to say
+// so, and the guest stands still meanwhile.
 func TestRelayToAStuckNodeEndsAtOnce(t *testing.T) {
 	testkit.Soon(t, "the end of a relay", 4*time.Second, func() time.Duration { return relayEnds(t) })
 }
@@ -130,7 +132,7 @@ func relayEnds(t *testing.T) time.Duration {
 	return time.Since(begun)
 }
 
-// waiting is how many bytes of a connection TCP has not sent yet (tcp(7), SIOCOUTQNSD).
+// waiting returns how many bytes of a connection TCP has not sent yet (tcp(7), SIOCOUTQNSD).
 func waiting(t *testing.T, conn net.Conn) (n int) {
 	t.Helper()
 	tcp, ok := layers.Find[*net.TCPConn](conn)

@@ -91,7 +91,8 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// maxRequests bounds the requests of one node that are answered at a time. A guest has one channel for each disk, and one.
+// maxRequests bounds the requests of one node that are answered at a time. A guest has one channel for each disk, and
+// one.
 const maxRequests = 128
 
 var errBusy = errors.New("this node asks too much at once")
@@ -145,8 +146,8 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// source is the node of a request's peer, and the migration that the request names. The handshake has checked the
-// certificate.
+// source returns the node of a request's peer, and the migration that the request names. The handshake has checked
+// the certificate.
 func source(r *http.Request) (node string, migration types.UID) {
 	return r.TLS.PeerCertificates[0].Subject.CommonName, types.UID(r.PathValue("migration"))
 }
@@ -223,7 +224,7 @@ type rest struct {
 	reader interface{ Read([]byte) (int, error) }
 }
 
-// NetConn is the connection itself.
+// NetConn returns the connection itself.
 func (r *rest) NetConn() net.Conn { return r.Conn }
 
 func (r *rest) Read(p []byte) (int, error) { return r.reader.Read(p) }

@@ -23,7 +23,8 @@ type Folder string
 // Kernel is the root folder in which the kernel's files proc and sys are.
 type Kernel string
 
-// Denies says whether the kernel denies passt the user namespace, or the mounts in there. A kernel need not have all of the switches.
+// Denies reports whether the kernel denies passt the user namespace, or the mounts in there. A kernel need not have
+// all of the switches.
 func (k Kernel) Denies() (bool, error) {
 	for _, d := range []struct{ file, value string }{
 		{"proc/sys/user/max_user_namespaces", "0"},
@@ -45,7 +46,8 @@ func (k Kernel) Denies() (bool, error) {
 	return false, nil
 }
 
-// OffersPasst says whether passt can run on the node: the folder has its profile, and the kernel denies nothing of it.
+// OffersPasst reports whether passt can run on the node: the folder has its profile, and the kernel denies nothing of
+// it.
 func OffersPasst(f Folder, k Kernel) (bool, error) {
 	if has, err := f.HasPasst(); !has || err != nil {
 		return false, err
@@ -57,12 +59,12 @@ func OffersPasst(f Folder, k Kernel) (bool, error) {
 // maxProfile bounds what is read of a profile, in bytes.
 const maxProfile = 256 << 10
 
-// passtSum is the SHA-256 sum of config/passt/passt.json. When the file changes, a node with the file of the release before counts as one
-// without it, so that nothing which the new file forbids is permitted.
+// passtSum is the SHA-256 sum of config/passt/passt.json. When the file changes, a node with the file of the release
+// before counts as one without it, so that nothing which the new file forbids is permitted.
 const passtSum = "9d49045284c569c763d3b2289df479e85c5891cb3a68d80d08381b0ef3b66cc0"
 
-// HasPasst says whether the folder has the profile of passt, byte by byte as this release ships it. A profile that somebody has changed may permit
-// more, or too little, so it does not count.
+// HasPasst reports whether the folder has the profile of passt, byte by byte as this release ships it. A profile that
+// somebody has changed may permit more, or too little, so it does not count.
 func (f Folder) HasPasst() (bool, error) {
 	file, err := os.OpenFile(filepath.Join(string(f), v1.PasstProfile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	switch {

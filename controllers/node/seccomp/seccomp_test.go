@@ -52,7 +52,8 @@ func TestProfileForPasstIsFound(t *testing.T) {
 	}
 }
 
-// TestOffersPasst: a node with the profile offers passt unless the kernel denies user namespaces or the mounts in there.
+// TestOffersPasst: a node with the profile offers passt unless the kernel denies user namespaces or the mounts in
+// there.
 func TestOffersPasst(t *testing.T) {
 	content, err := os.ReadFile(shipped)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// twoNodes are two network namespaces with a link between them: lose takes down the
-// end of the node that is lost.
+// twoNodes returns two network namespaces with a link between them: lose takes down the end of the node that is lost.
 func twoNodes(t *testing.T) (here, there ns.NetNS, lose func(ns.NetNS)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -66,8 +65,7 @@ func twoNodes(t *testing.T) (here, there ns.NetNS, lose func(ns.NetNS)) {
 	}
 }
 
-// between is a stream from a guest to virt-api on another node. The node of either
-// can be lost.
+// between returns a stream from a guest to virt-api on another node. The node of either can be lost.
 func (h *testHandler) between(t *testing.T) (guest, stream net.Conn, loseAPI, loseHandler func()) {
 	t.Helper()
 	here, there, lose := twoNodes(t)

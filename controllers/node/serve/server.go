@@ -94,7 +94,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// roots are the CAs that certify virt-api. They are read from the cache at every handshake.
+// roots returns the CAs that certify virt-api. They are read from the cache at every handshake.
 func (s *Server) roots(ctx context.Context) (*x509.CertPool, error) {
 	published := &corev1.ConfigMap{}
 	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: v1.KubeVirtNamespace, Name: authority.APICA}, published); err != nil {
@@ -237,7 +237,8 @@ func preserves(r *http.Request) bool { return r.URL.Query().Get(handlerapi.Prese
 // held is the guest's end of a stream.
 type held struct {
 	net.Conn
-	// takers counts for what other reason than its guest's end the stream ends: somebody else opens one, or virt-handler ends.
+	// takers counts for what other reason than its guest's end the stream ends: somebody else opens one, or virt-handler
+	// ends.
 	takers atomic.Int32
 }
 
@@ -247,8 +248,9 @@ func (h *held) take() {
 	h.Close()
 }
 
-// end closes the connection with virt-api. If the guest goes on, end resets the connection: by that virt-api knows that the stream
-// was cut, and lets its client know. Go's TLS takes an end without the farewell of TLS for an end in order.
+// end closes the connection with virt-api. If the guest goes on, end resets the connection: by that virt-api knows
+// that the stream was cut, and lets its client know. Go's TLS takes an end without the farewell of TLS for an end in
+// order.
 func (h *held) end(peer net.Conn) {
 	if h.takers.Load() > 0 {
 		if raw, ok := layers.Find[*net.TCPConn](peer); ok {
@@ -259,7 +261,7 @@ func (h *held) end(peer net.Conn) {
 	peer.Close()
 }
 
-// open has the launcher hand out a socket. There is at most one stream of each key.
+// open lets the launcher hand out a socket. There is at most one stream of each key.
 func (s *Server) open(r *http.Request) (key string, guest net.Conn, err error) {
 	r, release, err := s.limits.call(r)
 	if err != nil {
@@ -360,7 +362,8 @@ func (s *Server) busy(key string) bool {
 	return s.streams[key] != nil
 }
 
-// keep makes a stream the only one of its key. It returns an error once the server ends, and if there is a stream that is to be preserved.
+// keep makes a stream the only one of its key. It returns an error once the server ends, and if there is a stream
+// that is to be preserved.
 func (s *Server) keep(key string, guest *held, preserve bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

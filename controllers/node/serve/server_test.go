@@ -113,7 +113,7 @@ func connectAs(t *testing.T, set *sessions.Set, name string, uid types.UID) *con
 	return end
 }
 
-// answers has the launcher answer the next command, after what it does first.
+// answers lets the launcher answer the next command, after what it does first.
 func (h *testHandler) answers(command string, reply control.Message, first ...func()) {
 	go func() {
 		h.answering.Lock()

@@ -21,7 +21,7 @@ const (
 // on. Each may cost a write of the VMI's status, and the guest decides how often it reports.
 const agentInterval = 2 * time.Second
 
-// Agent is the newest report of the guest's agent, or nil if the launcher has sent none.
+// Agent returns the newest report of the guest's agent, or nil if the launcher has sent none.
 func (s *Session) Agent() *control.AgentReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +97,8 @@ func (s *Session) SetAgent(agent *control.AgentReport) {
 // failed ping than that was seen by the virt-handler before.
 const pingInterval = time.Minute
 
-// NewPingFailure says whether the launcher reports a failed ping of the guest's agent that is
-// new. A launcher may report any time, as often as it likes.
+// NewPingFailure reports whether the launcher reports a failed ping of the guest's agent that is new. A launcher may
+// report any time, as often as it likes.
 func (s *Session) NewPingFailure(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // endTimeout bounds each of two questions to a launcher whose guest is to end.
 const endTimeout = 5 * time.Second
 
-// EndAtOnce has the launcher end its guest without a grace period. A launcher that hangs up has ended.
+// EndAtOnce asks the launcher to end its guest without a grace period. A launcher that hangs up has ended.
 func (s *Session) EndAtOnce(ctx context.Context) error {
 	ask := func(command string, arguments any) error {
 		ctx, cancel := context.WithTimeout(ctx, endTimeout)

@@ -33,8 +33,8 @@ func (g *Growth) See(j *control.Job, now time.Time) (news bool) {
 	return true
 }
 
-// Next says whether to begin a job that makes the disk as large as size, in bytes, or how long
-// to wait before that. While a job runs, Next begins none; the job's result comes as an event.
+// Next reports whether to begin a job that makes the disk as large as size, in bytes, and how long to wait before
+// that. While a job runs, Next begins none; the job's result comes as an event.
 func (g *Growth) Next(j *control.Job, size int64, now time.Time) (start bool, wait time.Duration) {
 	switch {
 	case j != nil && !j.Finished() && j.ID > g.seen, size <= g.size:

@@ -102,9 +102,8 @@ func (s *Session) enter(file *os.File) error {
 // maxDevices is more of each kind of device than any VMI has.
 const maxDevices = 512
 
-// Plausible says whether a launcher may report such a state. A state is kept as long as its
-// launcher is connected, and an empty device takes two bytes on the line and a hundred times
-// as much memory here.
+// Plausible reports whether a launcher may report such a state. A state is kept as long as its launcher is connected,
+// and an empty device takes two bytes on the line and a hundred times as much memory here.
 func Plausible(state control.StateReport) bool {
 	m := state.Machine
 	return state.State.Known() && len(state.Jobs) <= control.MaxJobs && (m == nil || max(len(m.NICs), len(m.Disks), len(m.AHCI), len(m.RootPorts), len(m.Inputs), len(m.CPU.Flags), len(m.CPU.Required)) <= maxDevices)

@@ -111,7 +111,7 @@ func (s *Session) Inside(work func(ns.NetNS) error) error {
 	return work(s.netns)
 }
 
-// State is what the launcher reported last.
+// State returns what the launcher reported last.
 func (s *Session) State() control.StateReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *Session) NextCheck(now time.Time, interval time.Duration) time.Duration
 	return 0
 }
 
-// Silent says whether the launcher has owed an answer for longer than probePatience.
+// Silent reports whether the launcher has owed an answer for longer than probePatience.
 func (s *Session) Silent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *Session) close() {
 	}
 }
 
-// Preparing says whether the launcher's QEMU is still to come up.
+// Preparing reports whether the launcher's QEMU is still to come up.
 func (s *Session) Preparing() bool {
 	state := s.State().State
 	return state == control.StateWaiting || state == control.StatePreparing
@@ -248,7 +248,7 @@ func (s *Session) Call(ctx context.Context, command string, arguments, result an
 	return s.Client.Call(ctx, command, arguments, result, files...)
 }
 
-// Stream is Call for an answer that is a stream.
+// Stream makes a call for an answer that is a stream.
 func (s *Session) Stream(ctx context.Context, command string, arguments any) (*control.Stream, error) {
 	if err := s.Takes(command, arguments); err != nil {
 		return nil, err

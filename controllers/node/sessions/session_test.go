@@ -179,9 +179,8 @@ func TestSessionCallsItsLauncher(t *testing.T) {
 	}
 }
 
-// Close must end what is connected, and let nothing in afterwards.
-// TestSilentLauncherIsAskedOnce: one that does not answer is asked once, is silent after a
-// while, and until it does answer.
+// TestSilentLauncherIsAskedOnce: one that does not answer is asked once, is silent after a while, and until it does
+// answer.
 func TestSilentLauncherIsAskedOnce(t *testing.T) {
 	testkit.Slower(t, 200*time.Millisecond, func(patience time.Duration) error { return silentLauncher(t, patience) })
 }
@@ -311,7 +310,8 @@ func TestJobsOfALauncherAreBounded(t *testing.T) {
 	}
 }
 
-// TestLauncherIsNotAskedForWhatItDoesNotKnow: who wants it is told so by the command's name, and by those of the fields.
+// TestLauncherIsNotAskedForWhatItDoesNotKnow: who wants it is told so by the command's name, and by those of the
+// fields.
 func TestLauncherIsNotAskedForWhatItDoesNotKnow(t *testing.T) {
 	s := &Session{Commands: control.Commands{control.CommandConsole: nil, control.CommandSetLink: {"nic"}}}
 	for command, c := range map[string]struct {
@@ -336,7 +336,7 @@ func TestLauncherIsNotAskedForWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A launcher that hands over a namespace of its own making is not let in.
+// TestHelloWithOthersNetNS: a launcher that hands over a namespace of its own making is not let in.
 func TestHelloWithOthersNetNS(t *testing.T) {
 	n := newNode(t)
 	// With all that a pod's has.

@@ -74,7 +74,7 @@ func (s *Set) Of(vmi types.NamespacedName) []*Session {
 	return all
 }
 
-// Connected says whether a slot has a connection, with or without a hello.
+// Connected reports whether a slot has a connection, with or without a hello.
 func (s *Set) Connected(slotID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

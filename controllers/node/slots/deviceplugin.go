@@ -41,13 +41,13 @@ func (p *Plugin) Start(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-// GetDevicePluginOptions is called by the kubelet.
+// GetDevicePluginOptions answers the kubelet that it may ask which devices to allocate.
 func (p *Plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
 	return &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
 }
 
-// ListAndWatch tells the kubelet the devices; there are none while the node cannot run guests. A
-// pod that has a device keeps it.
+// ListAndWatch sends the kubelet the devices; there are none while the node cannot run guests. A pod that has a
+// device keeps it.
 func (p *Plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
 	for {
 		choice, changed := p.Chooser.Choice()

@@ -11,10 +11,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 
-// FaultPlugin advertises vmi.FaultResource to the kubelet. A pod that asks for it gets the node's /dev/userfaultfd, with which QEMU
-// opens userfaultfd without a capability and without the system call userfaultfd(2), which the container runtime's seccomp profile
-// forbids (QEMU's util/userfaultfd.c; Linux 6.1 and newer). On a node without the device the pod gets nothing, and QEMU says that it cannot
-// receive a guest by post-copy.
+// FaultPlugin advertises vmi.FaultResource to the kubelet. A pod that asks for it gets the node's /dev/userfaultfd,
+// with which QEMU opens userfaultfd without a capability and without the system call userfaultfd(2), which the
+// container runtime's seccomp profile forbids (QEMU's util/userfaultfd.c; Linux 6.1 and newer). On a node without the
+// device the pod gets nothing, and QEMU says that it cannot receive a guest by post-copy.
 type FaultPlugin struct {
 	deviceplugin.UnimplementedDevicePluginServer
 
@@ -34,12 +34,12 @@ func (p *FaultPlugin) Start(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-// GetDevicePluginOptions is called by the kubelet.
+// GetDevicePluginOptions answers the kubelet that there are no options.
 func (p *FaultPlugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
 	return &deviceplugin.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch tells the kubelet as many devices as a node may have slots.
+// ListAndWatch sends the kubelet as many devices as a node may have slots.
 func (p *FaultPlugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
 	if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: numbered("userfaultfd", accelerator.MaxSlots)}); err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 )
 
-// TestEachNodeAdvertisesUserfaultfd: every node advertises the right to userfaultfd, and gives the device where it has one.
+// TestEachNodeAdvertisesUserfaultfd: every node advertises the right to userfaultfd, and gives the device where it
+// has one.
 func TestEachNodeAdvertisesUserfaultfd(t *testing.T) {
 	for device, want := range map[string]int{"": 0, "/run/kubeqemu/dev/userfaultfd": 1} {
 		ctx, cancel := context.WithCancel(t.Context())

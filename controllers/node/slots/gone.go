@@ -88,7 +88,7 @@ func (s *Slots) doubt(slot *slot, absent bool) error {
 	return nil
 }
 
-// allowed is how long the slot may be without pod and connection.
+// allowed returns how long the slot may be without pod and connection.
 func (slot *slot) allowed() time.Duration {
 	switch {
 	case slot.Doubted:

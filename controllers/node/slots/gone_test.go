@@ -42,7 +42,7 @@ func (o *outlived) open() {
 	o.Slots.clock, o.door = o.clock, o.Slots.connect.(*door)
 }
 
-// dials has the launcher dial, and says who it is taken for; "" is refused.
+// dials lets the launcher dial, and says who it is taken for; "" is refused.
 func (o *outlived) dials(want string) {
 	o.Helper()
 	knock(o.T, o.folder)
@@ -65,7 +65,7 @@ func (o *outlived) collects(after time.Duration, wantEnded bool) {
 	}
 }
 
-// A launcher that gave its slot's socket to another pod does not keep it.
+// TestSessionDoesNotOutliveItsPod: a launcher that gave its slot's socket to another pod does not keep it.
 func TestSessionDoesNotOutliveItsPod(t *testing.T) {
 	o := newOutlived(t)
 	o.collects(time.Hour, false)
@@ -89,8 +89,8 @@ func TestSessionDoesNotOutliveItsPod(t *testing.T) {
 	}
 }
 
-// Nor does it have the kubelet asked without end, which answers only so many
-// questions a second, for the launchers of others too.
+// TestRefusedDialsAskLittle: a launcher that is refused does not have the kubelet asked without end, which answers
+// only so many questions a second, for the launchers of others too.
 func TestRefusedDialsAskLittle(t *testing.T) {
 	o := newOutlived(t)
 	o.pods.Lists(nil, true)
@@ -111,7 +111,7 @@ func TestRefusedDialsAskLittle(t *testing.T) {
 	}
 }
 
-// The pod that is listed again has its slot again.
+// TestPodListedAgainHasItsSessionAgain: the pod that is listed again has its slot again.
 func TestPodListedAgainHasItsSessionAgain(t *testing.T) {
 	o := newOutlived(t)
 	o.pods.Lists(nil, true)
@@ -133,7 +133,7 @@ func TestPodListedAgainHasItsSessionAgain(t *testing.T) {
 	o.collects(absentPod, true)
 }
 
-// Who does not know the pod says nothing of it.
+// TestSessionStaysIfThePodIsUnknown: a kubelet that does not know the pod says nothing of it.
 func TestSessionStaysIfThePodIsUnknown(t *testing.T) {
 	tests := map[string]func(o *outlived){
 		"alone":    func(o *outlived) { o.pods.Lists(nil, false) },

@@ -38,8 +38,8 @@ func DialKubelet(socket string, own types.NamespacedName) (*Kubelet, error) {
 // Close ends the connection.
 func (k *Kubelet) Close() error { return k.conn.Close() }
 
-// OwnCPUs says whether the kubelet gives containers CPUs of their own: whether its CPU manager's policy is static. With the policy none
-// there are no CPUs that a container could have to itself.
+// OwnCPUs reports whether the kubelet gives containers CPUs of their own: whether its CPU manager's policy is static.
+// With the policy none there are no CPUs that a container could have to itself.
 func (k *Kubelet) OwnCPUs(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func (k *Kubelet) OwnCPUs(ctx context.Context) (bool, error) {
 	return len(all.CpuIds) > 0, nil
 }
 
-// CPUs are those that the container of a pod that has a slot has to itself.
+// CPUs returns the CPUs that the container of a pod with a slot has to itself.
 func (k *Kubelet) CPUs(ctx context.Context, name types.NamespacedName) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
 	defer cancel()

@@ -31,7 +31,7 @@ func (l *lister) List(context.Context, *podresources.ListPodResourcesRequest) (*
 	return &podresources.ListPodResourcesResponse{PodResources: l.pods}, nil
 }
 
-// A kubelet that does not list the asker has not read its pods.
+// TestKubeletMustListTheAsker: a kubelet that does not list the asker has not read its pods.
 func TestKubeletMustListTheAsker(t *testing.T) {
 	slot := func(id string) []*podresources.ContainerResources {
 		return []*podresources.ContainerResources{{Devices: []*podresources.ContainerDevices{{ResourceName: string(vmi.SlotResource), DeviceIds: []string{id}}}}}

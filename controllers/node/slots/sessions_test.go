@@ -69,8 +69,8 @@ func TestFilesThatCloseSlowly(t *testing.T) {
 	n.Await(t)
 }
 
-// With real sessions: the connection ends, nothing else of the pod does, and the
-// launcher is taken again once its pod is listed.
+// TestSessionEnds: with real sessions: the connection ends, nothing else of the pod does, and the launcher is taken
+// again once its pod is listed.
 func TestSessionEnds(t *testing.T) {
 	n := newServed(t)
 	clock := clocktesting.NewFakePassiveClock(time.Now())

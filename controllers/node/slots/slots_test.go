@@ -43,7 +43,7 @@ func (d *door) Connected(string) bool { return d.live }
 
 func (d *door) End(slot string) { d.ended, d.live = append(d.ended, slot), false }
 
-// openSlots is Open with arrivals on a channel and Close at the test's end.
+// openSlots opens slots whose arrivals come on a channel, and closes them at the test's end.
 func openSlots(t *testing.T, dir string, pods Resolver) (*Slots, <-chan arrival) {
 	t.Helper()
 	d := &door{arrivals: make(chan arrival, 100)}
@@ -55,7 +55,7 @@ func openSlots(t *testing.T, dir string, pods Resolver) (*Slots, <-chan arrival)
 	return s, d.arrivals
 }
 
-// collect is Collect, twice, with the time between in which a slot must be missing.
+// collect collects twice, with the time between in which a slot must be missing.
 func collect(s *Slots, between time.Duration) error {
 	if err := s.Collect(context.Background()); err != nil {
 		return err
@@ -85,7 +85,7 @@ func knock(t *testing.T, folder string) {
 	}
 }
 
-// arrived is the one arrival there is after knock, or none. The door notes it before it closes the connection.
+// arrived returns the one arrival there is after knock, or none. The door notes it before it closes the connection.
 func arrived(t *testing.T, arrivals <-chan arrival) *arrival {
 	t.Helper()
 	select {
@@ -134,7 +134,7 @@ func TestSlotIdentifies(t *testing.T) {
 	}
 }
 
-// The kubelet is asked once: its later answers, right or wrong, change nothing.
+// TestSlotKeepsItsPod: the kubelet is asked once: its later answers, right or wrong, change nothing.
 func TestSlotKeepsItsPod(t *testing.T) {
 	dir := testkit.ShortFolder(t)
 	pods := nodetest.NewKubelet(nodetest.Holds("vm1", "a"))
@@ -192,9 +192,8 @@ func TestSlotFolderIsNewEachTime(t *testing.T) {
 	}
 }
 
-// A slot's socket is for whoever has the slot's folder as a mount, and for no
-// other user of the node. An open file of the folder stands for the mount: its
-// way, too, leads through no folder above.
+// TestSlotsAreClosedToOtherUsers: a slot's socket is for whoever has the slot's folder as a mount, and for no other
+// user of the node. An open file of the folder stands for the mount: its way, too, leads through no folder above.
 func TestSlotsAreClosedToOtherUsers(t *testing.T) {
 	above, err := os.MkdirTemp("", "slots") // t.TempDir is closed to other users as it is
 	if err != nil {
@@ -333,7 +332,7 @@ func onlySlot(t *testing.T, s *Slots) string {
 	return ""
 }
 
-// A crash leaves what a crash leaves; good slots must come up all the same.
+// TestOpenSlotsAfterCrash: a crash leaves what a crash leaves; good slots must come up all the same.
 func TestOpenSlotsAfterCrash(t *testing.T) {
 	tests := map[string]func(dir string) error{
 		"empty record": func(dir string) error { return os.WriteFile(filepath.Join(dir, "0f.json"), nil, 0o600) },

@@ -9,7 +9,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestGuestOfOtherArchitectureIsEmulated: a guest of another architecture is emulated, whatever the node's own guests have, and only where the cluster permits it.
+// TestGuestOfOtherArchitectureIsEmulated: a guest of another architecture is emulated, whatever the node's own guests
+// have, and only where the cluster permits it.
 func TestGuestOfOtherArchitectureIsEmulated(t *testing.T) {
 	permits := &v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchitectureConfiguration{Arm64: &v1.ARM64Configuration{UseEmulation: true}}}
 	other := map[string]string{v1.AMD64: v1.ARM64, v1.ARM64: v1.AMD64}[runtime.GOARCH]

@@ -19,9 +19,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
-// TestEachInterfaceIsWiredToItsOwnLink: each interface of the spec's is wired to its own link, and the launcher gets the
-// tap of each by its name, and a DHCP socket for those that have an address to tell. Without one of
-// the links, the guest does not start, and nothing is wired.
+// TestEachInterfaceIsWiredToItsOwnLink: each interface of the spec's is wired to its own link, and the launcher gets
+// the tap of each by its name, and a DHCP socket for those that have an address to tell. Without one of the links,
+// the guest does not start, and nothing is wired.
 func TestEachInterfaceIsWiredToItsOwnLink(t *testing.T) {
 	for name, missing := range map[string]string{"": "", "without Multus": "lan"} {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestEachInterfaceIsWiredToItsOwnLink(t *testing.T) {
 	}
 }
 
-// TestNothingIsWiredIfOneLinkIsUnfit: if one of the links cannot have a guest, the launcher is told so with the interface's field,
-// and no interface is wired.
+// TestNothingIsWiredIfOneLinkIsUnfit: if one of the links cannot have a guest, the launcher is told so with the
+// interface's field, and no interface is wired.
 func TestNothingIsWiredIfOneLinkIsUnfit(t *testing.T) {
 	n, netns, vmi := newNode(t), nodetest.PodNetwork(t), nodetest.Beside()
 	vmi.Spec.Domain.Devices.AutoattachGraphicsDevice, vmi.Spec.Domain.Devices.AutoattachSerialConsole = ptr.To(false), ptr.To(false)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
-// TestGuestWaitsUntilItsCardsAreKnown: a guest whose cards nobody can tell apart waits until virt-controller has seen the pod with its networks, and
-// no longer.
+// TestGuestWaitsUntilItsCardsAreKnown: a guest whose cards nobody can tell apart waits until virt-controller has seen
+// the pod with its networks, and no longer.
 func TestGuestWaitsUntilItsCardsAreKnown(t *testing.T) {
 	n, netns := newNode(t), nodetest.PodNetwork(t)
 	n.Dial(t, "vm1").Send(control.EventHello, nodetest.Hello(), nodetest.NetNSFile(t, netns))

@@ -32,8 +32,8 @@ func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 	return out, nil
 }
 
-// diskSize is how large the disk of a volume may be, in bytes. It is 0 for a volume that is
-// not on a claim: the VMI's spec gives its size.
+// diskSize returns how large the disk of a volume may be, in bytes. It is 0 for a volume that is not on a claim: the
+// VMI's spec gives its size.
 func diskSize(vmi *v1.VirtualMachineInstance, volume string) int64 {
 	if info := vmi.Status.ClaimInfo(volume); info != nil {
 		return info.DiskSize()

@@ -28,8 +28,8 @@ func refused(errs field.ErrorList) error {
 	return refusal{errs}
 }
 
-// HandOver wires the pod's network and hands a Machine over to the launcher. Its error is a refusal if the launcher can never
-// run the VM. Until the network is wired, nothing has changed.
+// HandOver wires the pod's network and hands a Machine over to the launcher. Its error is a refusal if the launcher
+// can never run the VM. Until the network is wired, nothing has changed.
 func (s *Starter) HandOver(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
 	request *control.StartRequest, links map[string]netsetup.Facts) error {
 	if err := refused(unfit(request, launcher)); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// links are the names of the links in a network namespace.
+// links returns the names of the links in a network namespace.
 func links(t *testing.T, netns ns.NetNS) []string {
 	t.Helper()
 	var names []string

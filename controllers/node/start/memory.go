@@ -17,8 +17,8 @@ type Memory interface {
 	LockMemory(l elevate.Launcher, bytes uint64) error
 }
 
-// lockMemory lets the QEMU that the launcher will start lock the guest's memory and the overhead, whatever the VMI requests,
-// if the VMI says so, or has a device of the node.
+// lockMemory lets the QEMU that the launcher will start lock the guest's memory and the overhead, whatever the VMI
+// requests, if the VMI says so, or has a device of the node.
 func (s *Starter) lockMemory(object *v1.VirtualMachineInstance, launcher *sessions.Session) error {
 	if !object.Spec.Domain.LocksMemory() || s.Memory == nil {
 		return nil
@@ -41,8 +41,8 @@ func lockRefused(object *v1.VirtualMachineInstance, err error) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "domain", "memory", "reservedOverhead", "memLock"), err.Error())}
 }
 
-// GuestMemory returns how many bytes of memory a VMI's guest has. A launcher's Machine says it, too, but a launcher is a
-// tenant's: by these bytes QEMU may lock memory, and a migration has its time.
+// GuestMemory returns how many bytes of memory a VMI's guest has. A launcher's Machine says it, too, but a launcher
+// is a tenant's: by these bytes QEMU may lock memory, and a migration has its time.
 func GuestMemory(vmi *v1.VirtualMachineInstance) int64 {
 	if memory := vmi.Spec.Domain.Memory; memory != nil && memory.Guest != nil {
 		return max(memory.Guest.Value(), 0)

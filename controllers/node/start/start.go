@@ -1,5 +1,5 @@
-// Package start has waiting launchers start QEMU. HandOver is the one place that hands a Machine to a launcher, whether the
-// guest begins here or comes from another node.
+// Package start has waiting launchers start QEMU. HandOver is the one place that hands a Machine to a launcher,
+// whether the guest begins here or comes from another node.
 package start
 
 import (
@@ -129,9 +129,9 @@ func (s *Starter) host(ctx context.Context, vmi *v1.VirtualMachineInstance, laun
 	return host, nil
 }
 
-// hopeless returns the errors of a host that no later attempt mends. Which network card of the node is for which interface
-// is not known before virt-controller has copied what Multus says. Multus says that before the kubelet knows the addresses
-// of the pod, so whoever has the addresses has all that Multus said.
+// hopeless returns the errors of a host that no later attempt mends. Which network card of the node is for which
+// interface is not known before virt-controller has copied what Multus says. Multus says that before the kubelet
+// knows the addresses of the pod, so whoever has the addresses has all that Multus said.
 func hopeless(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, err error) field.ErrorList {
 	if errs := lacking(err); errs != nil {
 		return errs
@@ -150,8 +150,8 @@ func hopeless(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, err er
 // errForeign means that a node runs no guests of an architecture.
 var errForeign = errors.New("the node has another architecture")
 
-// acceleratorOf returns what runs the guest's CPUs on a node with an accelerator. A guest of another architecture than the
-// node's is emulated, if the cluster permits that. It is pure.
+// acceleratorOf returns what runs the guest's CPUs on a node with an accelerator. A guest of another architecture
+// than the node's is emulated, if the cluster permits that. It is pure.
 func acceleratorOf(vmi *v1.VirtualMachineInstance, here qemuargs.Accelerator, cluster *v1.KubeVirtConfiguration) (qemuargs.Accelerator, error) {
 	guest := vmi.Spec.Architecture
 	switch {
@@ -164,7 +164,7 @@ func acceleratorOf(vmi *v1.VirtualMachineInstance, here qemuargs.Accelerator, cl
 		"configuration.architectureConfiguration.arm64.useEmulation of the KubeVirt object is true", errForeign, runtime.GOARCH, guest)
 }
 
-// reject tells the launcher that its VM can never be started.
+// reject lets the launcher know that its VM can never be started.
 func (s *Starter) reject(ctx context.Context, launcher *sessions.Session, errs field.ErrorList) error {
 	why := control.Termination{Reason: control.ReasonStartFailed, Message: errs.ToAggregate().Error()}
 	if err := launcher.Call(ctx, control.CommandReject, why, nil); err != nil && !errors.Is(err, control.ErrClosed) {

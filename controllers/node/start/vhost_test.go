@@ -42,8 +42,8 @@ func (d *vhostDevice) stillOpen() (n int) {
 	return n
 }
 
-// TestLauncherGetsVhostNetForEachQueue: with KVM a launcher gets a file of vhost-net for each queue, where the kernel has
-// vhost-net.
+// TestLauncherGetsVhostNetForEachQueue: with KVM a launcher gets a file of vhost-net for each queue, where the kernel
+// has vhost-net.
 func TestLauncherGetsVhostNetForEachQueue(t *testing.T) {
 	works, broken := kvmcheck.Result{Verdict: kvmcheck.Works}, nodetest.Broken()
 	for name, c := range map[string]struct {

@@ -36,7 +36,8 @@ func InterfacePath(index int) *field.Path {
 	return field.NewPath("spec", "domain", "devices", "interfaces").Index(index)
 }
 
-// Links returns the pod's link behind each of the VMI's interfaces, by interface, and those that there are with the error.
+// Links returns the pod's link behind each of the VMI's interfaces, by interface, and those that there are with the
+// error.
 func Links(launcher *sessions.Session, object *v1.VirtualMachineInstance) (map[string]netsetup.Facts, error) {
 	out := map[string]netsetup.Facts{}
 	var errs []error

@@ -18,7 +18,8 @@ import (
 // drivers/vhost/net.c). Its next start then has QEMU move the packets.
 const vhostHandovers = 3
 
-// vhostCounts counts, for each VMI, how often its newest launcher got files of vhost-net. The files of an earlier launcher end with its pod.
+// vhostCounts counts, for each VMI, how often its newest launcher got files of vhost-net. The files of an earlier
+// launcher end with its pod.
 type vhostCounts struct {
 	mu sync.Mutex
 	by map[types.NamespacedName]vhostCount

@@ -10,8 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/netsetup"
 )
 
-// TestVhostHandoverOfManyCardsCountsOnce: a hand-over counts once, however many cards it has files for, and not at all if
-// the network could not be wired before the first.
+// TestVhostHandoverOfManyCardsCountsOnce: a hand-over counts once, however many cards it has files for, and not at
+// all if the network could not be wired before the first.
 func TestVhostHandoverOfManyCardsCountsOnce(t *testing.T) {
 	vmi := nodetest.Demanding()
 	wirer := &Wirer{OpenVhostNet: func(int) ([]*os.File, error) {
@@ -39,8 +39,8 @@ func TestVhostHandoverOfManyCardsCountsOnce(t *testing.T) {
 	}
 }
 
-// TestVhostHandoversAreBounded: a launcher gets files of vhost-net a few times. Another launcher has its own count, also that of another pod
-// of the same VMI.
+// TestVhostHandoversAreBounded: a launcher gets files of vhost-net a few times. Another launcher has its own count,
+// also that of another pod of the same VMI.
 func TestVhostHandoversAreBounded(t *testing.T) {
 	vmi, h := nodetest.Demanding(), &vhostCounts{}
 	another := vmi.DeepCopy()

@@ -42,8 +42,8 @@ func vouched(facts netsetup.Facts, pod []string) ([]string, error) {
 	return append(v4, v6...), nil
 }
 
-// Vouched returns the addresses of a VMI's launcher pod, as far as the kubelet has reported them, if the launcher's network
-// namespace has them all. It returns none while the API server knows of none.
+// Vouched returns the addresses of a VMI's launcher pod, as far as the kubelet has reported them, if the launcher's
+// network namespace has them all. It returns none while the API server knows of none.
 func Vouched(launcher *sessions.Session, object *v1.VirtualMachineInstance) ([]string, error) {
 	pod := object.Status.LauncherPodIPs(launcher.Pod.Name)
 	if len(pod) == 0 {

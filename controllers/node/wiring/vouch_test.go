@@ -37,8 +37,8 @@ func TestNamespaceMustHaveThePodsAddresses(t *testing.T) {
 	}
 }
 
-// TestWiredNamespaceHasThePodsAddresses: the plan of either binding, done, leaves a namespace in which the pod's addresses
-// are found again: by a virt-handler that is restarted then, too.
+// TestWiredNamespaceHasThePodsAddresses: the plan of either binding, done, leaves a namespace in which the pod's
+// addresses are found again: by a virt-handler that is restarted then, too.
 func TestWiredNamespaceHasThePodsAddresses(t *testing.T) {
 	pod := []string{"10.244.0.5", "fd00::5"}
 	for name, plan := range map[string]func(netsetup.Facts) (*netsetup.Plan, error){

@@ -1,5 +1,5 @@
-// Package wiring connects guests to their pods' networks. It knows the pod's link behind each of a VMI's interfaces, plans
-// how each is wired, and wires them all in the network namespace of the launcher.
+// Package wiring connects guests to their pods' networks. It knows the pod's link behind each of a VMI's interfaces,
+// plans how each is wired, and wires them all in the network namespace of the launcher.
 package wiring
 
 import (
@@ -67,8 +67,8 @@ func (w *Wirer) Wire(ctx context.Context, vmi *v1.VirtualMachineInstance, launch
 	return wires, nil
 }
 
-// wires returns the Wires of one hand-over to the launcher of a pod. It counts as one of vhost-net's files, however many
-// cards have some, once the first is open: a hand-over that fails before has given the launcher none.
+// wires returns the Wires of one hand-over to the launcher of a pod. It counts as one of vhost-net's files, however
+// many cards have some, once the first is open: a hand-over that fails before has given the launcher none.
 func (w *Wirer) wires(vmi *v1.VirtualMachineInstance, pod string) *Wires {
 	counted := false
 	return &Wires{openVhostNet: func(queues int) ([]*os.File, error) {
@@ -236,7 +236,8 @@ func planOf(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.
 	return netsetup.PlanMasquerade(facts, binding)
 }
 
-// lease returns what DHCP tells the guest. An option that DHCP cannot carry is an error here, before the launcher gets it.
+// lease returns what DHCP tells the guest. An option that DHCP cannot carry is an error here, before the launcher
+// gets it.
 func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, plan *netsetup.Plan) (dhcp.Lease, error) {
 	out := plan.Lease(resolved.MAC)
 	out.Hostname, out.MTU = vmi.GuestHostname(), mtuOf(resolved, out.MTU)
@@ -261,8 +262,8 @@ func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.N
 	return out, out.Check()
 }
 
-// mtuOf returns the MTU that the guest is told of a network. The drivers of old cards take no more than some, and then may
-// take none at all.
+// mtuOf returns the MTU that the guest is told of a network. The drivers of old cards take no more than some, and
+// then may take none at all.
 func mtuOf(nic qemuargs.NIC, mtu uint16) uint16 {
 	most := map[string]uint16{
 		"e1000":   16110, // MAX_JUMBO_FRAME_SIZE in Linux's e1000, without the header and the checksum
@@ -275,8 +276,8 @@ func mtuOf(nic qemuargs.NIC, mtu uint16) uint16 {
 	return mtu
 }
 
-// warnUnfiltered warns that this node's kernel does not hold the guest to its own addresses. Only administrators can mend a
-// node's table of neighbours that guests fill, so the log has that warning, once.
+// warnUnfiltered warns that this node's kernel does not hold the guest to its own addresses. Only administrators can
+// mend a node's table of neighbours that guests fill, so the log has that warning, once.
 func (w *Wirer) warnUnfiltered(ctx context.Context, vmi *v1.VirtualMachineInstance, wires *Wires) {
 	if wires.manyNeighbours {
 		w.neighboursLogged.Do(func() { ctrl.LoggerFrom(ctx).Error(netsetup.ErrManyNeighbours, "connect guests without a filter") })

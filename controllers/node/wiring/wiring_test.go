@@ -67,8 +67,8 @@ func TestDHCPTellsWhatTheInterfaceAsksFor(t *testing.T) {
 	}
 }
 
-// TestOverlappingAddressIsRefused: an address that the private network of the masqueraded interface has too is refused, and
-// so no guest runs whose masqueraded interface hears nothing.
+// TestOverlappingAddressIsRefused: an address that the private network of the masqueraded interface has too is
+// refused, and so no guest runs whose masqueraded interface hears nothing.
 func TestOverlappingAddressIsRefused(t *testing.T) {
 	vmi := nodetest.Beside()
 	vmi.Spec.Networks[0].Pod.VMNetworkCIDR = "192.0.2.0/28"
