@@ -10,10 +10,11 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// This file is about disks on claims that a migration copies to other claims. The source says how large each disk is, and the
-// target's launcher makes an empty disk of that size, into which QEMU copies.
+// This file is about disks on claims that a migration copies to other claims. The source says how large each disk is,
+// and the target's launcher makes an empty disk of that size, into which QEMU copies.
 
-// inspectMoved asks a launcher about the disks on claims that a migration copies. The facts are in the order of the volumes.
+// inspectMoved asks a launcher about the disks on claims that a migration copies. The facts are in the order of the
+// volumes.
 func inspectMoved(ctx context.Context, launcher *sessions.Session, vmi *v1.VirtualMachineInstance, readOnly bool) ([]qemuargs.VolumeFacts, error) {
 	moved := vmi.Status.MigratedVolumes
 	if len(moved) == 0 {
@@ -38,7 +39,8 @@ func inspectMoved(ctx context.Context, launcher *sessions.Session, vmi *v1.Virtu
 	return reply.Claims, nil
 }
 
-// movedSizes are the sizes of the disks on claims that a migration copies, by volume, as the source's launcher sees them.
+// movedSizes returns the sizes of the disks on claims that a migration copies, by volume, as the source's launcher
+// sees them.
 func movedSizes(ctx context.Context, launcher *sessions.Session, vmi *v1.VirtualMachineInstance) (map[string]int64, error) {
 	facts, err := inspectMoved(ctx, launcher, vmi, true)
 	if err != nil || len(facts) == 0 {
@@ -51,8 +53,8 @@ func movedSizes(ctx context.Context, launcher *sessions.Session, vmi *v1.Virtual
 	return sizes, nil
 }
 
-// atMostClaims are sizes of disks, each at most as large as the claims between which the disk is copied. A launcher says the sizes, and a
-// migration has time for each byte.
+// atMostClaims returns sizes of disks, each at most as large as the claims between which the disk is copied. A
+// launcher says the sizes, and a migration has time for each byte.
 func atMostClaims(sizes map[string]int64, vmi *v1.VirtualMachineInstance) map[string]int64 {
 	out := map[string]int64{}
 	for _, m := range vmi.Status.MigratedVolumes {
@@ -69,8 +71,8 @@ func atMostClaims(sizes map[string]int64, vmi *v1.VirtualMachineInstance) map[st
 	return out
 }
 
-// makeMoved has a Machine say that the target's launcher makes the disks into which the migration copies. The sizes are a
-// source's, and facts are what the target's launcher has found on the target's claims.
+// makeMoved makes a Machine say that the target's launcher makes the disks into which the migration copies. The sizes
+// are a source's, and facts are what the target's launcher has found on the target's claims.
 func makeMoved(m *qemuargs.Machine, vmi *v1.VirtualMachineInstance, sizes map[string]int64, facts []qemuargs.VolumeFacts) error {
 	m.Disks = append([]qemuargs.Disk(nil), m.Disks...)
 	for i := range m.Disks {
@@ -100,8 +102,9 @@ func makeMoved(m *qemuargs.Machine, vmi *v1.VirtualMachineInstance, sizes map[st
 	return nil
 }
 
-// keepDirect has QEMU go past the page cache of the target as at the source, where the target's claim permits that. QEMU refuses native I/O without
-// O_DIRECT. A disk whose spec asks for the one or the other does not move to such a claim.
+// keepDirect lets QEMU go past the page cache of the target as at the source, where the target's claim permits that.
+// QEMU refuses native I/O without O_DIRECT. A disk whose spec asks for the one or the other does not move to such a
+// claim.
 func keepDirect(disk *qemuargs.Disk, vmi *v1.VirtualMachineInstance, direct bool) error {
 	if direct || !disk.Image.Direct {
 		return nil
