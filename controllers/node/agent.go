@@ -32,7 +32,8 @@ func reportAgent(object *v1.VirtualMachineInstance, agent control.AgentReport, n
 		status.RemoveCondition(v1.ConditionAgentConnected)
 		return
 	}
-	status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}, now)
+	connected := v1.VirtualMachineInstanceCondition{Type: v1.ConditionAgentConnected, Status: metav1.ConditionTrue}
+	status.SetCondition(connected, now)
 	if agent.OS != (control.GuestOS{}) {
 		status.GuestOSInfo = guestOS(agent.OS)
 	}
@@ -77,8 +78,9 @@ func keepAgentReport(object, before *v1.VirtualMachineInstance) {
 
 func guestOS(os control.GuestOS) v1.VirtualMachineInstanceGuestOSInfo {
 	text := func(s string) string { return control.Printable(s, maxOSText) }
-	return v1.VirtualMachineInstanceGuestOSInfo{Name: text(os.Name), KernelRelease: text(os.KernelRelease), Version: text(os.Version),
-		PrettyName: text(os.PrettyName), VersionID: text(os.VersionID), KernelVersion: text(os.KernelVersion), Machine: text(os.Machine), ID: text(os.ID)}
+	return v1.VirtualMachineInstanceGuestOSInfo{Name: text(os.Name), KernelRelease: text(os.KernelRelease),
+		Version: text(os.Version), PrettyName: text(os.PrettyName), VersionID: text(os.VersionID),
+		KernelVersion: text(os.KernelVersion), Machine: text(os.Machine), ID: text(os.ID)}
 }
 
 // KubeVirt's names of the sources of facts about an interface.
@@ -104,7 +106,8 @@ func sources(agent, multus bool) string {
 // withGuest adds what the guest says of its interfaces to the known facts. A guest is believed
 // only about itself. The address to which virt-api forwards ports stays the pod's: a guest, or
 // an intruder in it, must not lead virt-api to other hosts.
-func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceStatus, said []control.GuestInterface) []v1.NetworkInterfaceStatus {
+func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceStatus,
+	said []control.GuestInterface) []v1.NetworkInterfaceStatus {
 	out := slices.Clone(known)
 	bridged := map[string]bool{}
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
@@ -129,7 +132,8 @@ func withGuest(object *v1.VirtualMachineInstance, known []v1.NetworkInterfaceSta
 				own.IP = own.IPs[0]
 			}
 		case len(out) < maxInterfaces:
-			guest := v1.NetworkInterfaceStatus{InterfaceName: name, MAC: control.Printable(i.MAC, maxInterfaceName), InfoSource: fromAgent, IPs: merged(nil, i.Addresses)}
+			guest := v1.NetworkInterfaceStatus{InterfaceName: name, MAC: control.Printable(i.MAC, maxInterfaceName),
+				InfoSource: fromAgent, IPs: merged(nil, i.Addresses)}
 			if len(guest.IPs) > 0 {
 				guest.IP = guest.IPs[0]
 			}
@@ -147,7 +151,8 @@ func merged(known, said []string) []string {
 		if len(out) >= maxGuestAddresses {
 			break
 		}
-		if ip, err := netip.ParseAddr(a); err == nil && ip.IsGlobalUnicast() && ip.Zone() == "" && !slices.Contains(out, ip.String()) {
+		ip, err := netip.ParseAddr(a)
+		if err == nil && ip.IsGlobalUnicast() && ip.Zone() == "" && !slices.Contains(out, ip.String()) {
 			out = append(out, ip.String())
 		}
 	}

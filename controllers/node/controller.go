@@ -55,7 +55,9 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1.VirtualMachineInstance{}, lookup.PodIndex, lookup.IndexByPod); err != nil {
+	index := mgr.GetFieldIndexer()
+	err := index.IndexField(context.Background(), &v1.VirtualMachineInstance{}, lookup.PodIndex, lookup.IndexByPod)
+	if err != nil {
 		return fmt.Errorf("index VMIs by pod: %w", err)
 	}
 	r.woken = make(chan event.GenericEvent, accelerator.MaxSlots)

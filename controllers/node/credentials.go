@@ -28,13 +28,16 @@ func reportCredentials(object *v1.VirtualMachineInstance, said *control.Credenti
 // announceCredentials makes KubeVirt's events of a change of the condition
 // AccessCredentialsSynchronized. It makes none of an agent that is not there yet: each guest has to boot first.
 func (r *Reconciler) announceCredentials(before, after *v1.VirtualMachineInstance) {
-	was := cmp.Or(before.Status.Condition(v1.ConditionAccessCredentialsSynchronized), &v1.VirtualMachineInstanceCondition{})
+	was := cmp.Or(before.Status.Condition(v1.ConditionAccessCredentialsSynchronized),
+		&v1.VirtualMachineInstanceCondition{})
 	switch is := after.Status.Condition(v1.ConditionAccessCredentialsSynchronized); {
 	case is == nil || is.Status == was.Status && is.Message == was.Message:
 	case was.Status == "" && is.Message == control.AgentOffline:
 	case is.Status == metav1.ConditionTrue:
-		r.Events.Eventf(after, nil, corev1.EventTypeNormal, "AccessCredentialsSyncSuccess", "Synchronize", "Access credentials sync successful.")
+		r.Events.Eventf(after, nil, corev1.EventTypeNormal, "AccessCredentialsSyncSuccess", "Synchronize",
+			"Access credentials sync successful.")
 	default:
-		r.Events.Eventf(after, nil, corev1.EventTypeWarning, "AccessCredentialsSyncFailed", "Synchronize", "Access credentials sync failed: %s", is.Message)
+		r.Events.Eventf(after, nil, corev1.EventTypeWarning, "AccessCredentialsSyncFailed", "Synchronize",
+			"Access credentials sync failed: %s", is.Message)
 	}
 }

@@ -20,19 +20,23 @@ type Kernel interface {
 
 // speed gives the guest's CPUs the real-time scheduler, if the VMI says so, and says in a condition how that went. It
 // returns when to try again, or 0.
-func (r *Reconciler) speed(ctx context.Context, object *v1.VirtualMachineInstance, launcher *sessions.Session, now metav1.Time) time.Duration {
+func (r *Reconciler) speed(ctx context.Context, object *v1.VirtualMachineInstance, launcher *sessions.Session,
+	now metav1.Time) time.Duration {
 	cpu := object.Spec.Domain.CPU
 	state := launcher.State().State
-	if cpu == nil || cpu.Realtime == nil || r.Kernel == nil || object.Status.Phase != v1.Running || state != control.StateRunning && state != control.StatePaused {
+	if cpu == nil || cpu.Realtime == nil || r.Kernel == nil || object.Status.Phase != v1.Running ||
+		state != control.StateRunning && state != control.StatePaused {
 		return 0
 	}
-	condition := v1.VirtualMachineInstanceCondition{Type: v1.ConditionRealtime, Status: metav1.ConditionTrue, Reason: v1.ReasonScheduled}
+	condition := v1.VirtualMachineInstanceCondition{Type: v1.ConditionRealtime, Status: metav1.ConditionTrue,
+		Reason: v1.ReasonScheduled}
 	vcpus, err := cpu.Realtime.CPUs(int(min(max(cpu.VCPUs(), 0), 255)))
 	if err == nil {
 		err = r.Kernel.Realtime(ctx, elevate.Of(object, launcher), vcpus, int(cpu.HostCPUs()))
 	}
 	if err != nil {
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1.ReasonNotScheduled, control.Printable(err.Error(), maxMessage)
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1.ReasonNotScheduled,
+			control.Printable(err.Error(), maxMessage)
 	}
 	object.Status.SetCondition(condition, now)
 	if err != nil && !errors.Is(err, elevate.ErrRefused) {
@@ -49,6 +53,8 @@ func reportNUMA(object *v1.VirtualMachineInstance, now metav1.Time) {
 	if !object.Spec.Domain.CPU.MapsNUMA() || object.Status.Phase != v1.Running {
 		return
 	}
-	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionNUMAMemoryUnbound, Status: metav1.ConditionTrue, Reason: v1.ReasonFirstTouch,
-		Message: "the guest's memory is not bound to the node's NUMA nodes: each of the guest's nodes takes its pages from CPUs of its own, and where a NUMA node has no page left, from another"}, now)
+	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionNUMAMemoryUnbound,
+		Status: metav1.ConditionTrue, Reason: v1.ReasonFirstTouch,
+		Message: "the guest's memory is not bound to the node's NUMA nodes: each of the guest's nodes takes its pages " +
+			"from CPUs of its own, and where a NUMA node has no page left, from another"}, now)
 }

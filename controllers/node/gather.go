@@ -110,7 +110,8 @@ func heldBack(object *v1.VirtualMachineInstance, state control.StateReport) bool
 // neverRan reports whether a guest's QEMU is up and its CPUs have never run, although its user did not ask for that.
 // By this a restarted virt-handler finds the guests that the last virt-handler held.
 func neverRan(object *v1.VirtualMachineInstance, state control.StateReport) bool {
-	return state.State == control.StatePaused && state.StartedAt == nil && object.Spec.StartStrategy != v1.StartStrategyPaused
+	return state.State == control.StatePaused && state.StartedAt == nil &&
+		object.Spec.StartStrategy != v1.StartStrategyPaused
 }
 
 // gather returns how long a ready launcher waits until the next look at the other guests, or 0
@@ -147,7 +148,8 @@ func (r *Reconciler) comes(ctx context.Context, namespace string, launcher *sess
 // onItsWay reports whether a VMI's pod was just bound to the node, so that its launcher should soon connect. It is
 // pure.
 func onItsWay(object *v1.VirtualMachineInstance, node string, now time.Time) bool {
-	if object.Status.NodeName != node || object.DeletionTimestamp != nil || now.Sub(object.CreationTimestamp.Time) > gatherYoung {
+	if object.Status.NodeName != node || object.DeletionTimestamp != nil ||
+		now.Sub(object.CreationTimestamp.Time) > gatherYoung {
 		return false
 	}
 	return object.Status.Phase == v1.Scheduling || object.Status.Phase == v1.Scheduled

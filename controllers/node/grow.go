@@ -14,7 +14,8 @@ import (
 
 // growDisks asks the launcher to grow disks to the sizes of their claims' volumes, each by a job, and follows the
 // jobs. It returns the wait until a failed growth is tried again, or 0.
-func (r *Reconciler) growDisks(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (again time.Duration) {
+func (r *Reconciler) growDisks(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	launcher *sessions.Session) (again time.Duration) {
 	state := launcher.State()
 	if state.StartedAt == nil || state.State == control.StateExited {
 		return 0
@@ -32,7 +33,8 @@ func (r *Reconciler) growDisks(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return again
 }
 
-func (r *Reconciler) growDisk(ctx context.Context, launcher *sessions.Session, disk string, size int64, newest *control.Job) (again time.Duration) {
+func (r *Reconciler) growDisk(ctx context.Context, launcher *sessions.Session, disk string, size int64,
+	newest *control.Job) (again time.Duration) {
 	log, now := ctrl.LoggerFrom(ctx).WithValues("disk", disk, "size", size), r.Clock.Now()
 	g := launcher.Growth(disk)
 	if g.See(newest, now) {
@@ -47,7 +49,8 @@ func (r *Reconciler) growDisk(ctx context.Context, launcher *sessions.Session, d
 	}
 	start, again := g.Next(newest, size, now)
 	if start {
-		if err := launcher.Call(ctx, control.CommandGrowDisk, control.GrowDiskRequest{Disk: disk, Size: size}, nil); err != nil {
+		request := control.GrowDiskRequest{Disk: disk, Size: size}
+		if err := launcher.Call(ctx, control.CommandGrowDisk, request, nil); err != nil {
 			log.Info("a disk cannot be made as large as its claim", "error", control.Short(err.Error()))
 			g.Fail(now)
 			again = sessions.GrowPatience

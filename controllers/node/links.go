@@ -18,7 +18,8 @@ const linkPatience = 10 * time.Second
 
 // setLinks asks the launcher to give the links of the guest's cards the states that the spec says. It returns the
 // wait until a failed attempt is repeated, or 0. What the launcher's Machine says counts as the state that there is.
-func (r *Reconciler) setLinks(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (again time.Duration) {
+func (r *Reconciler) setLinks(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	launcher *sessions.Session) (again time.Duration) {
 	state := launcher.State()
 	if state.StartedAt == nil || state.State == control.StateExited {
 		return 0
@@ -29,7 +30,8 @@ func (r *Reconciler) setLinks(ctx context.Context, vmi *v1.VirtualMachineInstanc
 			continue
 		}
 		log := ctrl.LoggerFrom(ctx).WithValues("interface", nic.Name, "state", wanted)
-		if err := launcher.Call(ctx, control.CommandSetLink, control.SetLinkRequest{NIC: nic.Name, Down: wanted == v1.LinkDown}, nil); err != nil {
+		request := control.SetLinkRequest{NIC: nic.Name, Down: wanted == v1.LinkDown}
+		if err := launcher.Call(ctx, control.CommandSetLink, request, nil); err != nil {
 			log.Info("the launcher does not change a link", "error", control.Short(err.Error()))
 			again = linkPatience
 			continue

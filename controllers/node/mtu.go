@@ -31,10 +31,12 @@ func observeMTU(object *v1.VirtualMachineInstance, network map[string]networkFac
 			unread = true
 		case mtu < minIPv6MTU:
 			reason = v1.ReasonMTUTooSmall
-			said = append(said, fmt.Sprintf("network %q has the MTU %d: the guest has no IPv6 there, which needs %d", nic.Name, mtu, minIPv6MTU))
+			said = append(said, fmt.Sprintf("network %q has the MTU %d: the guest has no IPv6 there, which needs %d",
+				nic.Name, mtu, minIPv6MTU))
 		case mtu > jumboMTU:
 			reason = v1.ReasonMTUTooLarge
-			said = append(said, fmt.Sprintf("network %q has the MTU %d: switches and cards of Ethernet carry %d at most, and drop larger packets of the guest's without a word", nic.Name, mtu, jumboMTU))
+			said = append(said, fmt.Sprintf("network %q has the MTU %d: switches and cards of Ethernet carry %d at most, "+
+				"and drop larger packets of the guest's without a word", nic.Name, mtu, jumboMTU))
 		}
 	}
 	if unread && object.Status.Condition(v1.ConditionUnusualMTU) != nil {
@@ -49,8 +51,9 @@ func observeMTU(object *v1.VirtualMachineInstance, network map[string]networkFac
 		more = fmt.Sprintf("; %d networks more", len(said)-maxMTUs)
 		said = slices.Clip(said[:maxMTUs])
 	}
-	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionUnusualMTU, Status: metav1.ConditionTrue, Reason: reason,
-		Message: strings.Join(said, "; ") + more + ". Set another mtu in the network's configuration, and start the guest anew"}, now)
+	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionUnusualMTU,
+		Status: metav1.ConditionTrue, Reason: reason, Message: strings.Join(said, "; ") + more +
+			". Set another mtu in the network's configuration, and start the guest anew"}, now)
 }
 
 // maxMTUs bounds the message.

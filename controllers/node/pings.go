@@ -18,7 +18,8 @@ const holdPatience = 10 * time.Second
 
 // holdPings asks the launcher to answer guestAgentPing probes by itself, or not to, if that has changed. It returns
 // the wait until a failed attempt is repeated, or 0.
-func (r *Reconciler) holdPings(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (again time.Duration) {
+func (r *Reconciler) holdPings(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	launcher *sessions.Session) (again time.Duration) {
 	state, agent := launcher.State(), cmp.Or(launcher.Agent(), &control.AgentReport{})
 	hold := vmi.PausesGuestAgentProbes()
 	if state.StartedAt == nil || state.State == control.StateExited || !withAgent(state) || agent.PingsHeld == hold {
@@ -37,6 +38,7 @@ func (r *Reconciler) holdPings(ctx context.Context, vmi *v1.VirtualMachineInstan
 // counts repetitions in one event.
 func (r *Reconciler) announcePing(vmi *v1.VirtualMachineInstance, launcher *sessions.Session) {
 	if vmi.Status.Phase == v1.Running && vmi.Spec.PingsGuestAgent() && launcher.NewPingFailure(r.Clock.Now()) {
-		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "GuestAgentPingFailed", "Probe", "GuestAgentPing probe failed for VMI %s", vmi.Name)
+		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "GuestAgentPingFailed", "Probe",
+			"GuestAgentPing probe failed for VMI %s", vmi.Name)
 	}
 }

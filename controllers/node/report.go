@@ -44,7 +44,8 @@ func runs(object *v1.VirtualMachineInstance) v1.VirtualMachineInstanceCondition 
 	if object.Spec.ReadinessProbe == nil {
 		return c
 	}
-	if old := object.Status.Condition(v1.ConditionReady); old != nil && (old.Reason == v1.ReasonGuestReady || old.Reason == v1.ReasonContainersNotReady) {
+	old := object.Status.Condition(v1.ConditionReady)
+	if old != nil && (old.Reason == v1.ReasonGuestReady || old.Reason == v1.ReasonContainersNotReady) {
 		return *old
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1.ReasonContainersNotReady, v1.MessageContainersNotReady
@@ -60,12 +61,14 @@ func ioErrorMessage(pause *control.Pause) string {
 	if pause.NoSpace {
 		text += " (nospace)"
 	}
-	return fmt.Sprintf("VMI was paused, low-level IO error detected: %s disk %q: %s", operation, control.Short(pause.Disk), text)
+	return fmt.Sprintf("VMI was paused, low-level IO error detected: %s disk %q: %s",
+		operation, control.Short(pause.Disk), text)
 }
 
 // announcePause makes events of the guest's pauses and their ends. A guest that is paused from its start on makes
 // none: its VMI's event Started is enough. told is the condition Ready as virt-handler says it, or nil.
-func (r *Reconciler) announcePause(before, object *v1.VirtualMachineInstance, told *v1.VirtualMachineInstanceCondition) {
+func (r *Reconciler) announcePause(before, object *v1.VirtualMachineInstance,
+	told *v1.VirtualMachineInstanceCondition) {
 	now, then := object.Status.Condition(v1.ConditionPaused), before.Status.Condition(v1.ConditionPaused)
 	ran := before.Status.Phase == v1.Running && object.Status.Phase == v1.Running
 	switch {
@@ -89,7 +92,8 @@ const maxMessage = 1024
 // report brings a VMI's status up to date with the launcher's report. It is pure. Facts that
 // the VMI's spec gives are taken from the spec: a launcher whose guest broke out may report
 // anything.
-func report(object *v1.VirtualMachineInstance, state control.StateReport, network map[string]networkFacts, now metav1.Time) {
+func report(object *v1.VirtualMachineInstance, state control.StateReport, network map[string]networkFacts,
+	now metav1.Time) {
 	status := &object.Status
 	if neverRan(object, state) {
 		return // virt-handler holds the guest, and the status does not show that
@@ -101,15 +105,17 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		status.Interfaces = interfaces(object, network)
 		observeMTU(object, network, now)
 		if state.Machine.Accelerator == qemuargs.TCG {
-			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSoftwareEmulation, Status: metav1.ConditionTrue,
-				Reason: v1.ReasonTCG, Message: emulated(object.Spec.Architecture)}, now)
+			status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSoftwareEmulation,
+				Status: metav1.ConditionTrue, Reason: v1.ReasonTCG, Message: emulated(object.Spec.Architecture)}, now)
 		}
 		status.SetPhase(v1.Scheduled, now)
 		status.SetPhase(v1.Running, now)
 		status.EndComplaint(v1.OwnerStart)
 	}
-	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonGuestNotRunning}
-	if (state.State == control.StateRunning || state.State == control.StatePaused) && status.Phase != v1.Running && !object.IsFinal() {
+	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse,
+		Reason: v1.ReasonGuestNotRunning}
+	if (state.State == control.StateRunning || state.State == control.StatePaused) && status.Phase != v1.Running &&
+		!object.IsFinal() {
 		return // a guest that runs has a machine: this launcher reports nonsense
 	}
 	switch state.State {
@@ -123,7 +129,8 @@ func report(object *v1.VirtualMachineInstance, state control.StateReport, networ
 		if state.Failure == "" {
 			return // the pod is about to end, and its end says more
 		}
-		ready.Reason, ready.Message = v1.ReasonGuestFailed, "the guest has failed, and its launcher is kept: "+control.Short(state.Failure)
+		ready.Reason, ready.Message = v1.ReasonGuestFailed,
+			"the guest has failed, and its launcher is kept: "+control.Short(state.Failure)
 		status.RemoveCondition(v1.ConditionPaused)
 	case control.StateShuttingDown:
 		ready.Reason, ready.Message = v1.ReasonGuestShuttingDown, "the guest was asked by the ACPI power button to shut down"
@@ -146,7 +153,8 @@ func startFailed(object *v1.VirtualMachineInstance, why error, now metav1.Time) 
 func emulated(architecture string) string {
 	const means = "slow, and not an isolation boundary"
 	if architecture != "" && architecture != runtime.GOARCH {
-		return fmt.Sprintf("the guest of %s is emulated by QEMU's TCG on a node of %s: %s", architecture, runtime.GOARCH, means)
+		return fmt.Sprintf("the guest of %s is emulated by QEMU's TCG on a node of %s: %s",
+			architecture, runtime.GOARCH, means)
 	}
 	return "the guest is emulated by QEMU's TCG: " + means
 }
@@ -200,8 +208,9 @@ func interfaces(object *v1.VirtualMachineInstance, network map[string]networkFac
 	var out []v1.NetworkInterfaceStatus
 	for _, nic := range object.Spec.Domain.Devices.Interfaces {
 		facts := network[nic.Name]
-		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: guestMAC(object, nic, facts), IPs: facts.ips, PodInterfaceName: facts.link,
-			InfoSource: sources(false, facts.beside), QueueCount: int32(resolve.Queues(object, nic)), LinkState: facts.linkState}
+		s := v1.NetworkInterfaceStatus{Name: nic.Name, MAC: guestMAC(object, nic, facts), IPs: facts.ips,
+			PodInterfaceName: facts.link, InfoSource: sources(false, facts.beside),
+			QueueCount: int32(resolve.Queues(object, nic)), LinkState: facts.linkState}
 		if nic.SRIOV != nil { // its queues are the card's
 			s.InfoSource, s.QueueCount = sources(false, true), 0
 		}
@@ -265,7 +274,8 @@ func (r *Reconciler) announce(before, object *v1.VirtualMachineInstance, told *v
 	if isNew && silent(told) && !silent(old) {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, told.Reason, "Probe", "%s", told.Message)
 	}
-	if s, old := object.Status.Condition(v1.ConditionSynchronized), before.Status.Condition(v1.ConditionSynchronized); s != nil && old == nil {
+	if s, old := object.Status.Condition(v1.ConditionSynchronized),
+		before.Status.Condition(v1.ConditionSynchronized); s != nil && old == nil {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, "SyncFailed", "Synchronize", "%s", s.Message)
 	}
 	r.announceCredentials(before, object)

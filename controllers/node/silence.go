@@ -11,7 +11,8 @@ import (
 
 // reportSilence writes into a VMI's status that its launcher or its QEMU does not answer. This replaces the Ready
 // that report has just set, and the next report takes it back. It ends no VMI: absence of information is never death.
-func reportSilence(object, before *v1.VirtualMachineInstance, state control.StateReport, launcherSilent bool, now metav1.Time) {
+func reportSilence(object, before *v1.VirtualMachineInstance, state control.StateReport, launcherSilent bool,
+	now metav1.Time) {
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse}
 	switch {
 	case object.Status.Phase != v1.Running:
@@ -45,8 +46,8 @@ const notConnected = "virt-launcher is not connected to virt-handler"
 
 // reportGone writes into a running VMI's status why its launcher cannot be asked.
 func reportGone(object *v1.VirtualMachineInstance, why string, now metav1.Time) {
-	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonLauncherNotResponding,
-		Message: why + "; whether the guest runs is not known"}, now)
+	object.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse,
+		Reason: v1.ReasonLauncherNotResponding, Message: why + "; whether the guest runs is not known"}, now)
 }
 
 // reportForeign writes into a VMI's status why virt-handler does not serve its launcher. A running guest goes on.

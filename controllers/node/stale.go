@@ -29,7 +29,9 @@ const staleAfter = 10 * time.Second
 func (r *Reconciler) endStale(ctx context.Context, vmi types.NamespacedName) time.Duration {
 	launchers := r.Sessions.Of(vmi)
 	left := func(now *v1.VirtualMachineInstance) {
-		launchers = slices.DeleteFunc(launchers, func(l *sessions.Session) bool { return l.State().State == control.StateExited || owns(now, l) })
+		launchers = slices.DeleteFunc(launchers, func(l *sessions.Session) bool {
+			return l.State().State == control.StateExited || owns(now, l)
+		})
 	}
 	if len(launchers) == 0 {
 		return 0

@@ -35,8 +35,11 @@ type StatsCollector struct {
 
 // NewStatsCollector makes a StatsCollector.
 func NewStatsCollector(r *Reconciler, log logr.Logger) *StatsCollector {
-	return &StatsCollector{Reconciler: r, Log: log, patience: statsPatience, series: series.NewVMIStats(), unanswered: prometheus.NewDesc("kubeqemu_vmi_stats_unanswered",
-		"Running guests whose virt-launcher did not say in time what they use: their series are missing.", []string{"node"}, nil)}
+	unanswered := prometheus.NewDesc("kubeqemu_vmi_stats_unanswered",
+		"Running guests whose virt-launcher did not say in time what they use: their series are missing.",
+		[]string{"node"}, nil)
+	return &StatsCollector{Reconciler: r, Log: log, patience: statsPatience, series: series.NewVMIStats(),
+		unanswered: unanswered}
 }
 
 // Describe describes nothing: see StatsCollector.
@@ -62,7 +65,8 @@ func (c *StatsCollector) Collect(to chan<- prometheus.Metric) {
 		asking.Go(func() {
 			stats, err := launcher.Stats(ctx)
 			if err != nil {
-				c.Log.V(1).Info("a launcher gives no statistics", "pod", launcher.Pod.String(), "reason", control.Short(err.Error()))
+				c.Log.V(1).Info("a launcher gives no statistics", "pod", launcher.Pod.String(), "reason",
+					control.Short(err.Error()))
 				return
 			}
 			answers[i] = stats

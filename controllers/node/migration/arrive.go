@@ -67,11 +67,12 @@ var _ peers.Target = &Arrivals{}
 
 // Setup registers the reconciler with a manager. coming is the cache that Coming reads.
 func (a *Arrivals) Setup(mgr ctrl.Manager, coming cache.Cache) error {
-	if err := coming.IndexField(context.Background(), &v1.VirtualMachineInstance{}, lookup.PodIndex, lookup.IndexByPod); err != nil {
+	err := coming.IndexField(context.Background(), &v1.VirtualMachineInstance{}, lookup.PodIndex, lookup.IndexByPod)
+	if err != nil {
 		return fmt.Errorf("index VMIs by pod: %w", err)
 	}
 	a.changed, a.synced = make(chan event.GenericEvent, accelerator.MaxSlots), make(chan struct{})
-	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		if coming.WaitForCacheSync(ctx) {
 			close(a.synced)
 		}
@@ -82,7 +83,8 @@ func (a *Arrivals) Setup(mgr ctrl.Manager, coming cache.Cache) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("arrivals").
-		WatchesRawSource(source.Kind(coming, &v1.VirtualMachineInstance{}, &handler.TypedEnqueueRequestForObject[*v1.VirtualMachineInstance]{})).
+		WatchesRawSource(source.Kind(coming, &v1.VirtualMachineInstance{},
+			&handler.TypedEnqueueRequestForObject[*v1.VirtualMachineInstance]{})).
 		WatchesRawSource(source.Channel(a.changed, &handler.EnqueueRequestForObject{})).
 		// A launcher that does not answer holds one worker, and so delays no other guest.
 		WithOptions(kit.Options(accelerator.MaxSlots)).
@@ -98,7 +100,8 @@ func (a *Arrivals) Notify(ctx context.Context, pod types.NamespacedName) {
 		return
 	}
 	var vmis v1.VirtualMachineInstanceList
-	if err := a.Coming.List(ctx, &vmis, client.InNamespace(pod.Namespace), client.MatchingFields{lookup.PodIndex: pod.Name}); err != nil {
+	if err := a.Coming.List(ctx, &vmis, client.InNamespace(pod.Namespace),
+		client.MatchingFields{lookup.PodIndex: pod.Name}); err != nil {
 		ctrl.Log.Error(err, "find VMIs whose guests come")
 		return
 	}

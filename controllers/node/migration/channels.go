@@ -60,7 +60,8 @@ func (a *Arrivals) open(ctx context.Context, node string, migration types.UID, c
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	offered := a.offered[migration]
-	if offered == nil || slices.Contains(offered.opened, channel) || channel != stateChannel && channel != reception && !slices.Contains(offered.disks, channel) {
+	if offered == nil || slices.Contains(offered.opened, channel) ||
+		channel != stateChannel && channel != reception && !slices.Contains(offered.disks, channel) {
 		return nil, peers.ErrUnexpected
 	}
 	offered.opened = append(offered.opened, channel)

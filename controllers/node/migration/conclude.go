@@ -55,7 +55,8 @@ func (d *departure) settle(ctx context.Context, failed error, late bool) (over b
 		return false, err // the guest goes on standing still if it does
 	}
 	migration := d.vmi.Status.MigrationState.MigrationUID
-	if vmi == nil || vmi.UID != d.vmi.UID || vmi.Status.MigrationState == nil || vmi.Status.MigrationState.MigrationUID != migration {
+	if vmi == nil || vmi.UID != d.vmi.UID || vmi.Status.MigrationState == nil ||
+		vmi.Status.MigrationState.MigrationUID != migration {
 		return true, nil
 	}
 	launcher := d.launcher()
@@ -87,7 +88,8 @@ func (d *departure) settle(ctx context.Context, failed error, late bool) (over b
 	if failed == nil {
 		failed = fmt.Errorf("the target did not say within %s that it has the guest", decisionPatience)
 	}
-	_, err = d.of.Node.amend(ctx, vmi, func(_ *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
+	_, err = d.of.Node.amend(ctx, vmi, func(_ *v1.VirtualMachineInstance,
+		s *v1.VirtualMachineInstanceMigrationState) bool {
 		if s.Decision != "" {
 			return false
 		}
@@ -104,7 +106,8 @@ func (d *departure) settle(ctx context.Context, failed error, late bool) (over b
 
 // leave ends the launcher here once the guest runs on the target. It waits a little for the time for which the guest
 // stood still.
-func (d *departure) leave(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, late bool) (over bool, err error) {
+func (d *departure) leave(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
+	late bool) (over bool, err error) {
 	ready := targetState(vmi.Status.MigrationState).DomainReadyTimestamp != nil
 	if launcher == nil || vmi.IsFinal() {
 		return ready || vmi.IsFinal(), nil // virt-controller deletes the pod, and endStale ends guests whose VMI has ended

@@ -16,7 +16,8 @@ import (
 // undecided writes where the source may connect, and decides once the launcher has all of the guest.
 func (a *Arrivals) undecided(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) error {
 	state := launcher.State()
-	vmi, err := a.Node.amend(ctx, vmi, func(vmi *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
+	vmi, err := a.Node.amend(ctx, vmi, func(vmi *v1.VirtualMachineInstance,
+		s *v1.VirtualMachineInstanceMigrationState) bool {
 		// A guest that comes by post-copy can shut down in order only here.
 		if s.Decision != "" || vmi.DeletionTimestamp != nil && !s.PostCopy() || vmi.IsFinal() {
 			return false
@@ -94,7 +95,8 @@ func (a *Arrivals) decided(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 }
 
 // run lets the guest run. refused is why QEMU did not.
-func (a *Arrivals) run(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session) (refused string, err error) {
+func (a *Arrivals) run(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	launcher *sessions.Session) (refused string, err error) {
 	var reply control.RunReply
 	if err := launcher.Call(ctx, control.CommandRun, control.RunRequest{Paused: pausedByUser(vmi)}, &reply); err != nil {
 		return "", fmt.Errorf("let the guest run that has come: %w", err)
@@ -118,7 +120,8 @@ func (a *Arrivals) refusal(vmi *v1.VirtualMachineInstance) string {
 
 // giveBack decides for the source, because QEMU did not let the guest run here.
 func (a *Arrivals) giveBack(ctx context.Context, vmi *v1.VirtualMachineInstance, why string) error {
-	_, err := a.Node.amend(ctx, vmi, func(now *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
+	_, err := a.Node.amend(ctx, vmi, func(now *v1.VirtualMachineInstance,
+		s *v1.VirtualMachineInstanceMigrationState) bool {
 		if s.Decision != v1.DecisionTarget || targetState(s).DomainReadyTimestamp != nil || now.IsFinal() {
 			return false
 		}

@@ -94,7 +94,8 @@ func (d *Departures) Step(vmi *v1.VirtualMachineInstance, launcher *sessions.Ses
 	}
 	ctx, stop := context.WithCancelCause(d.ctx)
 	under := &departure{of: d, vmi: vmi.DeepCopy(), pod: launcher.Pod, stop: stop,
-		log: ctrl.Log.WithName("departures").WithValues("vmi", client.ObjectKeyFromObject(vmi).String(), "migration", m.MigrationUID)}
+		log: ctrl.Log.WithName("departures").
+			WithValues("vmi", client.ObjectKeyFromObject(vmi).String(), "migration", m.MigrationUID)}
 	d.underway[m.MigrationUID] = under
 	d.wait.Go(func() {
 		defer stop(nil)
@@ -123,7 +124,8 @@ func todo(m *v1.VirtualMachineInstanceMigrationState, state control.StateReport)
 	begun := m.SourceState != nil || state.State == control.StateMoved || sending(state)
 	switch {
 	case m.Decision == "" && !begun:
-		return true, m.TargetState != nil && m.TargetState.NodeAddress != "" && (state.State == control.StateRunning || state.State == control.StatePaused)
+		return true, m.TargetState != nil && m.TargetState.NodeAddress != "" &&
+			(state.State == control.StateRunning || state.State == control.StatePaused)
 	case m.Decision == "":
 		return false, true
 	case m.Decision == v1.DecisionTarget: // a guest that still runs here is ended

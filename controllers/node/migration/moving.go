@@ -51,11 +51,15 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// amend changes the state of a migration in the VMI's status, and returns the VMI as it is then. change gets the VMI
-// and that state, changes the state alone, and returns false if there is nothing to write. Each write carries the
-// version that it was computed from: where another program was faster, change sees what that program has written.
+// amendment changes the state of a migration, by the VMI in whose status it is. It returns false if there is nothing to
+// write.
+type amendment func(*v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigrationState) bool
+
+// amend changes the state of a migration in the VMI's status, and returns the VMI as it is then. Each write carries the
+// version that it was computed from: where another program was faster, the amendment sees what that program has
+// written.
 func (n *Node) amend(ctx context.Context, vmi *v1.VirtualMachineInstance,
-	change func(*v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigrationState) bool) (*v1.VirtualMachineInstance, error) {
+	change amendment) (*v1.VirtualMachineInstance, error) {
 	migration := vmi.Status.MigrationState.MigrationUID
 	for range amendments {
 		if m := vmi.Migration(); m == nil || m.MigrationUID != migration {

@@ -47,7 +47,8 @@ func (d *departure) wishes(launcher *sessions.Session) []string {
 		d.postCopy.refused = "the guest has file systems, whose programs cannot wait for memory that is not there yet"
 		return nil
 	}
-	err := cmp.Or(launcher.Takes(control.CommandMigrate, control.MigrateRequest{PostCopy: true}), launcher.Takes(control.CommandPostCopy, control.JobRequest{ID: 1}))
+	err := cmp.Or(launcher.Takes(control.CommandMigrate, control.MigrateRequest{PostCopy: true}),
+		launcher.Takes(control.CommandPostCopy, control.JobRequest{ID: 1}))
 	if err != nil {
 		d.postCopy.refused = "the source: " + control.Short(err.Error())
 		return nil
@@ -70,7 +71,8 @@ func (p *postCopy) hear(answer *peers.Answer) {
 // If that cannot be written, nothing happens.
 func (d *departure) goOnByPostCopy(ctx context.Context, launcher *sessions.Session, job uint64) {
 	now := metav1.NewTime(d.of.Node.Clock.Now())
-	vmi, err := d.of.Node.amend(ctx, d.vmi, func(vmi *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
+	vmi, err := d.of.Node.amend(ctx, d.vmi, func(vmi *v1.VirtualMachineInstance,
+		s *v1.VirtualMachineInstanceMigrationState) bool {
 		if s.Decision != "" || vmi.DeletionTimestamp != nil || vmi.IsFinal() || s.PostCopy() {
 			return false
 		}
@@ -144,7 +146,8 @@ func receiving(state control.StateReport) bool {
 }
 
 // grant returns which of the source's wishes the target fulfils, and why not the others.
-func (a *Arrivals) grant(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, wishes []string) *peers.Answer {
+func (a *Arrivals) grant(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
+	wishes []string) *peers.Answer {
 	if !slices.Contains(wishes, peers.WishPostCopy) {
 		return &peers.Answer{}
 	}

@@ -29,7 +29,8 @@ func (a *Arrivals) Expects(ctx context.Context, node string) bool {
 }
 
 // expected returns the VMI whose guest is to come by a migration that fits.
-func (a *Arrivals) expected(ctx context.Context, fits func(*v1.VirtualMachineInstanceMigrationState) bool) (*v1.VirtualMachineInstance, error) {
+func (a *Arrivals) expected(ctx context.Context,
+	fits func(*v1.VirtualMachineInstanceMigrationState) bool) (*v1.VirtualMachineInstance, error) {
 	var vmis v1.VirtualMachineInstanceList
 	if err := a.Coming.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("find the guests that come: %w", err)
@@ -37,7 +38,8 @@ func (a *Arrivals) expected(ctx context.Context, fits func(*v1.VirtualMachineIns
 	for i := range vmis.Items {
 		vmi := &vmis.Items[i]
 		m := vmi.Migration()
-		if m != nil && m.TargetNode == a.Node.Name && m.Decision == "" && targetState(m).Failure == "" && vmi.DeletionTimestamp == nil && !vmi.IsFinal() && fits(m) {
+		if m != nil && m.TargetNode == a.Node.Name && m.Decision == "" && targetState(m).Failure == "" &&
+			vmi.DeletionTimestamp == nil && !vmi.IsFinal() && fits(m) {
 			return vmi.DeepCopy(), nil
 		}
 	}
@@ -48,7 +50,8 @@ func (a *Arrivals) expected(ctx context.Context, fits func(*v1.VirtualMachineIns
 const receiveTimeout = 2 * time.Minute
 
 // Prepare lets the target's launcher wait for a guest.
-func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID, offer *peers.Offer) (*peers.Answer, error) {
+func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID,
+	offer *peers.Offer) (*peers.Answer, error) {
 	vmi, err := a.expected(ctx, func(m *v1.VirtualMachineInstanceMigrationState) bool {
 		return m.SourceNode == node && m.MigrationUID == migration
 	})
@@ -69,7 +72,8 @@ func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID
 	if err := a.start(ctx, vmi, launcher, offer); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, receiveTimeout, fmt.Errorf("QEMU did not wait for the guest within %s", receiveTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, receiveTimeout,
+		fmt.Errorf("QEMU did not wait for the guest within %s", receiveTimeout))
 	defer cancel()
 	state, err := launcher.Await(ctx, func(s control.StateReport) bool {
 		return s.State != control.StateWaiting && s.State != control.StatePreparing
@@ -78,7 +82,8 @@ func (a *Arrivals) Prepare(ctx context.Context, node string, migration types.UID
 		return nil, fmt.Errorf("start the target's QEMU: %w", err)
 	}
 	if state.State != control.StateReceiving {
-		return nil, fmt.Errorf("start the target's QEMU: the launcher is %s: %s", state.State, control.Printable(state.Failure, maxMessage))
+		return nil, fmt.Errorf("start the target's QEMU: the launcher is %s: %s", state.State,
+			control.Printable(state.Failure, maxMessage))
 	}
 	answer := a.grant(ctx, vmi, launcher, offer.Wishes)
 	a.remember(migration, &arrival{launcher: launcher, disks: copied(vmi)})
@@ -106,7 +111,8 @@ func (a *Arrivals) done(migration types.UID) {
 }
 
 // start starts QEMU as for a guest that begins here, but with the source's Machine.
-func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, offer *peers.Offer) error {
+func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
+	offer *peers.Offer) error {
 	machine, err := a.replay(ctx, vmi, launcher, offer)
 	if err != nil {
 		return err
@@ -145,7 +151,8 @@ func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Fac
 		}
 		for _, given := range netsetup.GuestAddresses(link) {
 			if !slices.Contains(s.IPs, given) {
-				return fmt.Errorf("network %q gives the guest %s on this node, and the guest has %q: a guest on a network without IPAM can move", s.Name, given, s.IPs)
+				return fmt.Errorf("network %q gives the guest %s on this node, and the guest has %q: "+
+					"a guest on a network without IPAM can move", s.Name, given, s.IPs)
 			}
 		}
 	}
@@ -153,7 +160,8 @@ func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Fac
 }
 
 // replay returns the Machine with which the guest can be received here, or why it cannot.
-func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, offer *peers.Offer) (*qemuargs.Machine, error) {
+func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
+	offer *peers.Offer) (*qemuargs.Machine, error) {
 	choice, _ := a.Starter.Chooser.Choice()
 	if choice.Accelerator == "" {
 		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
@@ -166,7 +174,8 @@ func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 			return nil, errors.New(why)
 		}
 	}
-	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, VhostNet: a.Starter.Wiring.HasVhostNet(vmi, launcher, choice.Accelerator)}
+	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion,
+		VhostNet: a.Starter.Wiring.HasVhostNet(vmi, launcher, choice.Accelerator)}
 	if slices.ContainsFunc(offer.Machine.Disks, func(d qemuargs.Disk) bool { return d.AIO != "" }) {
 		var reply control.InspectReply
 		if err := launcher.Call(ctx, control.CommandInspect, control.InspectRequest{}, &reply); err != nil {

@@ -116,7 +116,8 @@ func (d *departure) send(ctx context.Context) error {
 	if bounds.PostCopy {
 		most += postCopyPatience
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the launcher did not end the migration within %s", most))
+	ctx, cancel := context.WithTimeoutCause(ctx, most,
+		fmt.Errorf("the launcher did not end the migration within %s", most))
 	defer cancel()
 	return d.copy(ctx, launcher, bounds)
 }
@@ -159,7 +160,8 @@ func (d *departure) prepare(ctx context.Context, to peers.Destination, offer *pe
 	for {
 		answer, err := d.of.Peers.Prepare(ctx, to, offer)
 		var refused *handlerapi.Error
-		if err == nil || errors.As(err, &refused) && refused.Code != http.StatusServiceUnavailable && refused.Code != http.StatusForbidden ||
+		if err == nil || errors.As(err, &refused) &&
+			refused.Code != http.StatusServiceUnavailable && refused.Code != http.StatusForbidden ||
 			d.of.Node.Clock.Now().After(until) || !timer.Wait(offerInterval, ctx.Done()) {
 			return answer, err
 		}
@@ -229,13 +231,15 @@ func bytesOf(vmi *v1.VirtualMachineInstance, sizes map[string]int64) int64 {
 
 // limits returns the limits of a VMI's migration. sizes are what the launcher says of its own disks (sizesOf). claims
 // are the sizes of the disks that are copied to other claims.
-func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance, sizes, claims map[string]int64) control.MigrateRequest {
+func limits(c *v1.MigrationConfiguration, vmi *v1.VirtualMachineInstance,
+	sizes, claims map[string]int64) control.MigrateRequest {
 	bytes := min(start.GuestMemory(vmi), maxCopied) + bytesOf(vmi, sizes)
 	for _, size := range claims {
 		bytes = min(bytes+min(max(size, 0), maxCopied), maxCopied)
 	}
-	return control.MigrateRequest{BytesPerSecond: c.Bandwidth(), DowntimeMilliseconds: c.Downtime().Milliseconds(), AutoConverge: c.AutoConverge(),
-		CompletionSeconds: int64(c.Completion(bytes) / time.Second), StallSeconds: int64(c.Progress() / time.Second)}
+	return control.MigrateRequest{BytesPerSecond: c.Bandwidth(), DowntimeMilliseconds: c.Downtime().Milliseconds(),
+		AutoConverge: c.AutoConverge(), CompletionSeconds: int64(c.Completion(bytes) / time.Second),
+		StallSeconds: int64(c.Progress() / time.Second)}
 }
 
 // copy asks the launcher to send the guest to the channels. It returns nil once the guest may have arrived.
@@ -280,7 +284,8 @@ func (d *departure) copy(ctx context.Context, launcher *sessions.Session, reques
 // the source, virt-controller deletes nothing that the guest leaves here, whatever the target says.
 func (d *departure) begin(ctx context.Context) error {
 	now, decided := metav1.NewTime(d.of.Node.Clock.Now()), false
-	vmi, err := d.of.Node.amend(ctx, d.vmi, func(_ *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
+	vmi, err := d.of.Node.amend(ctx, d.vmi, func(_ *v1.VirtualMachineInstance,
+		s *v1.VirtualMachineInstanceMigrationState) bool {
 		if decided = s.Decision != ""; decided {
 			return false
 		}
@@ -329,7 +334,8 @@ const (
 )
 
 // wait waits until a job has ended, or the guest may have arrived, but for no longer than until the next report.
-func (d *departure) wait(ctx context.Context, launcher *sessions.Session, job uint64, at next) (control.StateReport, error) {
+func (d *departure) wait(ctx context.Context, launcher *sessions.Session, job uint64,
+	at next) (control.StateReport, error) {
 	interval := progressInterval
 	if at == now {
 		interval = 0
@@ -373,11 +379,14 @@ func (d *departure) interrupt(why error) error {
 	ctx, cancel := context.WithTimeout(d.of.ctx, cancelTimeout)
 	defer cancel()
 	state := launcher.State()
-	if job := control.NewestJob(state.Jobs, control.JobMigrate, control.JobTargetGuest); job != nil && !job.Finished() && state.State != control.StateMoved {
+	job := control.NewestJob(state.Jobs, control.JobMigrate, control.JobTargetGuest)
+	if job != nil && !job.Finished() && state.State != control.StateMoved {
 		if err := launcher.Call(ctx, control.CommandCancelJob, control.JobRequest{ID: job.ID}, nil); err != nil {
 			d.log.Info("cannot cancel the sending of a guest", "reason", control.Short(err.Error()))
 		}
-		state, _ = launcher.Await(ctx, func(s control.StateReport) bool { return s.State == control.StateMoved || ended(s, job.ID) != nil })
+		state, _ = launcher.Await(ctx, func(s control.StateReport) bool {
+			return s.State == control.StateMoved || ended(s, job.ID) != nil
+		})
 	}
 	if state.State == control.StateMoved {
 		return nil
@@ -391,12 +400,14 @@ func progress(r *control.MigrationReport) *v1.MigrationProgress {
 		return nil
 	}
 	return &v1.MigrationProgress{TransferredBytes: r.Transferred, RemainingBytes: r.Remaining, TotalBytes: r.Total,
-		DirtyBytesPerSecond: r.DirtyBytesPerSecond, Milliseconds: r.Milliseconds, DowntimeMilliseconds: r.DowntimeMilliseconds}
+		DirtyBytesPerSecond: r.DirtyBytesPerSecond, Milliseconds: r.Milliseconds,
+		DowntimeMilliseconds: r.DowntimeMilliseconds}
 }
 
 // report writes what is new into the VMI's status. A report that cannot be written is left out.
 func (d *departure) report(ctx context.Context, change func(*v1.MigrationSourceState)) {
-	now, err := d.of.Node.amend(ctx, d.vmi, func(_ *v1.VirtualMachineInstance, s *v1.VirtualMachineInstanceMigrationState) bool {
+	now, err := d.of.Node.amend(ctx, d.vmi, func(_ *v1.VirtualMachineInstance,
+		s *v1.VirtualMachineInstanceMigrationState) bool {
 		state := sourceState(s).DeepCopy()
 		change(state)
 		s.SourceState = state

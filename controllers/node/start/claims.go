@@ -17,7 +17,8 @@ func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		if v.HostDisk != nil {
-			out = append(out, control.Claim{Volume: v.Name, File: path.Base(v.HostDisk.Path), ReadOnly: handover.OnlyRead(vmi, v.Name)})
+			out = append(out, control.Claim{Volume: v.Name, File: path.Base(v.HostDisk.Path),
+				ReadOnly: handover.OnlyRead(vmi, v.Name)})
 		}
 		source := vmi.Claim(v)
 		if source == nil || vmi.Spec.IsFilesystem(v.Name) {
@@ -25,9 +26,11 @@ func claims(vmi *v1.VirtualMachineInstance) ([]control.Claim, error) {
 		}
 		info := vmi.Status.ClaimInfo(v.Name)
 		if info == nil || !info.IsBound() {
-			return nil, fmt.Errorf("wait for the capacity of PersistentVolumeClaim %s of volume %s in the VMI's status", source.Name, v.Name)
+			return nil, fmt.Errorf("wait for the capacity of PersistentVolumeClaim %s of volume %s in the VMI's status",
+				source.Name, v.Name)
 		}
-		out = append(out, control.Claim{Volume: v.Name, Block: info.IsBlock(), ReadOnly: source.ReadOnly || handover.OnlyRead(vmi, v.Name)})
+		out = append(out, control.Claim{Volume: v.Name, Block: info.IsBlock(),
+			ReadOnly: source.ReadOnly || handover.OnlyRead(vmi, v.Name)})
 	}
 	return out, nil
 }

@@ -71,6 +71,7 @@ func lacking(err error) field.ErrorList {
 	if !errors.As(err, &lacks) {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("needs %s, which this pod's virt-launcher does not know: "+
-		"delete the VMI and make it anew, or restart its VM", lacks.String()))}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"),
+		fmt.Sprintf("needs %s, which this pod's virt-launcher does not know: "+
+			"delete the VMI and make it anew, or restart its VM", lacks.String()))}
 }

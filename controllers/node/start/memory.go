@@ -38,7 +38,8 @@ func lockRefused(object *v1.VirtualMachineInstance, err error) field.ErrorList {
 			return field.ErrorList{field.Forbidden(wiring.InterfacePath(i).Child("sriov"), err.Error())}
 		}
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec", "domain", "memory", "reservedOverhead", "memLock"), err.Error())}
+	path := field.NewPath("spec", "domain", "memory", "reservedOverhead", "memLock")
+	return field.ErrorList{field.Forbidden(path, err.Error())}
 }
 
 // GuestMemory returns how many bytes of memory a VMI's guest has. A launcher's Machine says it, too, but a launcher

@@ -41,7 +41,8 @@ type Starter struct {
 
 // Start takes a waiting launcher to a running QEMU. It asks for what only the pod can see, decides, wires the network,
 // and hands the machine over. Every step may be repeated after a crash. With hold the guest's CPUs stay stopped.
-func (s *Starter) Start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session, hold bool) error {
+func (s *Starter) Start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
+	hold bool) error {
 	links, err := wiring.Links(launcher, vmi)
 	if missing := new(wiring.MissingLink); errors.As(err, missing) {
 		// Plugins connect a pod when it is made, and never later.
@@ -80,7 +81,8 @@ func (s *Starter) host(ctx context.Context, vmi *v1.VirtualMachineInstance, laun
 	if choice.Accelerator == "" { // the node's choice changed after this pod got its slot
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
-	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion, NICs: map[string]resolve.NIC{}}
+	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion,
+		NICs: map[string]resolve.NIC{}}
 	now := s.Clock.Now()
 	host.Now, host.ZoneOffset = now.Unix(), zone.Offset(vmi.Spec.Domain.Timezone(), now)
 	host.NoHyperV, host.TSCFrequency = s.NoHyperV, vmi.TSCFrequency()
@@ -152,7 +154,8 @@ var errForeign = errors.New("the node has another architecture")
 
 // acceleratorOf returns what runs the guest's CPUs on a node with an accelerator. A guest of another architecture
 // than the node's is emulated, if the cluster permits that. It is pure.
-func acceleratorOf(vmi *v1.VirtualMachineInstance, here qemuargs.Accelerator, cluster *v1.KubeVirtConfiguration) (qemuargs.Accelerator, error) {
+func acceleratorOf(vmi *v1.VirtualMachineInstance, here qemuargs.Accelerator,
+	cluster *v1.KubeVirtConfiguration) (qemuargs.Accelerator, error) {
 	guest := vmi.Spec.Architecture
 	switch {
 	case guest == "" || guest == runtime.GOARCH:
@@ -161,7 +164,8 @@ func acceleratorOf(vmi *v1.VirtualMachineInstance, here qemuargs.Accelerator, cl
 		return qemuargs.TCG, nil
 	}
 	return "", fmt.Errorf("%w: it is of %s, and runs guests of %s only if "+
-		"configuration.architectureConfiguration.arm64.useEmulation of the KubeVirt object is true", errForeign, runtime.GOARCH, guest)
+		"configuration.architectureConfiguration.arm64.useEmulation of the KubeVirt object is true",
+		errForeign, runtime.GOARCH, guest)
 }
 
 // reject lets the launcher know that its VM can never be started.

@@ -98,7 +98,8 @@ type Connection struct {
 // Plan plans the VMI's interfaces, before any is wired, but for those of passt, which need nothing. links holds the
 // pod's link behind each interface, by interface. Neither the spec nor what the plugins have made changes later: an
 // interface that cannot be planned never can. It is pure.
-func Plan(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine, links map[string]netsetup.Facts) ([]Connection, field.ErrorList) {
+func Plan(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine,
+	links map[string]netsetup.Facts) ([]Connection, field.ErrorList) {
 	var out []Connection
 	var errs field.ErrorList
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
@@ -135,7 +136,9 @@ func overlaps(all []Connection) (errs field.ErrorList) {
 			for _, a := range c.plan.Takeover.Addresses {
 				for _, private := range masqueraded.plan.Bridge.Addresses {
 					if private.Contains(a.Addr()) {
-						errs = append(errs, field.Forbidden(InterfacePath(i), fmt.Sprintf("network %q gives the address %s, which is in the private network %s of interface %q: set spec.networks[].pod.vmNetworkCIDR to another network",
+						errs = append(errs, field.Forbidden(InterfacePath(i), fmt.Sprintf(
+							"network %q gives the address %s, which is in the private network %s of interface %q: "+
+								"set spec.networks[].pod.vmNetworkCIDR to another network",
 							c.name, a.Addr(), private.Masked(), masqueraded.name)))
 					}
 				}
@@ -192,7 +195,8 @@ func (w *Wires) connect(vmi *v1.VirtualMachineInstance, c Connection, netns ns.N
 		if err != nil {
 			return err
 		}
-		w.Files = append(w.Files, control.File{Name: control.RouterFile(c.name), File: router}, control.File{Name: control.DHCP6File(c.name), File: dhcp})
+		w.Files = append(w.Files, control.File{Name: control.RouterFile(c.name), File: router},
+			control.File{Name: control.DHCP6File(c.name), File: dhcp})
 		w.IPv6 = append(w.IPv6, control.IPv6Server{NIC: c.name, Lease: c.plan.Lease6(), Service: service})
 	}
 	return nil
@@ -207,16 +211,19 @@ func (w *Wires) bring(kind qemuargs.InheritedKind, nic string, files []*os.File)
 }
 
 // planOf returns the network plan of an interface.
-func planOf(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, facts netsetup.Facts) (*netsetup.Plan, error) {
+func planOf(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC,
+	facts netsetup.Facts) (*netsetup.Plan, error) {
 	if nic.IsBridged() {
-		return netsetup.PlanBridge(facts, netsetup.Bridged{MAC: resolved.MAC, Queues: resolved.Queues, Beside: !vmi.Spec.OnPods(nic.Name), Managed: !nic.MayServe()})
+		return netsetup.PlanBridge(facts, netsetup.Bridged{MAC: resolved.MAC, Queues: resolved.Queues,
+			Beside: !vmi.Spec.OnPods(nic.Name), Managed: !nic.MayServe()})
 	}
 	binding := netsetup.Masquerade{Queues: resolved.Queues}
 	for _, n := range vmi.Spec.Networks {
 		if n.Name != nic.Name || n.Pod == nil {
 			continue
 		}
-		for text, into := range map[string]*netip.Prefix{n.Pod.VMNetworkCIDR: &binding.Network, n.Pod.VMIPv6NetworkCIDR: &binding.Network6} {
+		for text, into := range map[string]*netip.Prefix{n.Pod.VMNetworkCIDR: &binding.Network,
+			n.Pod.VMIPv6NetworkCIDR: &binding.Network6} {
 			if text == "" {
 				continue
 			}
@@ -238,7 +245,8 @@ func planOf(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.
 
 // lease returns what DHCP tells the guest. An option that DHCP cannot carry is an error here, before the launcher
 // gets it.
-func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC, plan *netsetup.Plan) (dhcp.Lease, error) {
+func lease(vmi *v1.VirtualMachineInstance, nic v1.Interface, resolved qemuargs.NIC,
+	plan *netsetup.Plan) (dhcp.Lease, error) {
 	out := plan.Lease(resolved.MAC)
 	out.Hostname, out.MTU = vmi.GuestHostname(), mtuOf(resolved, out.MTU)
 	options := nic.DHCPOptions
@@ -280,10 +288,13 @@ func mtuOf(nic qemuargs.NIC, mtu uint16) uint16 {
 // mend a node's table of neighbours that guests fill, so the log has that warning, once.
 func (w *Wirer) warnUnfiltered(ctx context.Context, vmi *v1.VirtualMachineInstance, wires *Wires) {
 	if wires.manyNeighbours {
-		w.neighboursLogged.Do(func() { ctrl.LoggerFrom(ctx).Error(netsetup.ErrManyNeighbours, "connect guests without a filter") })
+		w.neighboursLogged.Do(func() {
+			ctrl.LoggerFrom(ctx).Error(netsetup.ErrManyNeighbours, "connect guests without a filter")
+		})
 	}
 	for _, name := range wires.unfiltered {
 		ctrl.LoggerFrom(ctx).Error(netsetup.ErrUnfiltered, "connect a guest without a filter", "interface", name)
-		w.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "NetworkUnfiltered", "Start", "Interface %s: %v", name, netsetup.ErrUnfiltered)
+		w.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "NetworkUnfiltered", "Start", "Interface %s: %v", name,
+			netsetup.ErrUnfiltered)
 	}
 }
