@@ -32,7 +32,9 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) {
 	}
 	// What a guest has follows its VMI. Each of these is by itself: what one cannot do, it tries again later.
 	for _, follow := range []func(context.Context, *v1.VirtualMachineInstance, *sessions.Session) time.Duration{
-		r.setLinks, r.growDisks, r.holdPings,
+		r.setLinks,  // first: who takes a link down wants the guest off that network now
+		r.growDisks, // only begins jobs, and sees their results
+		r.holdPings, // last: only probes wait for it
 	} {
 		s.after = kit.Sooner(s.after, follow(ctx, w.vmi, w.launcher))
 	}

@@ -1,7 +1,8 @@
-// Package node is virt-handler's reconciler of VMIs. It wires a launcher's network, has
-// QEMU started, and writes what the launcher reports into the VMI's status. Package
-// slots knows which launcher is in which pod, package sessions talks to launchers,
-// package serve answers virt-api, and package accelerator chooses KVM or emulation.
+// Package node is virt-handler's reconciler of VMIs. It looks (look.go), decides what is next for a VMI (decide.go), does it
+// (act.go), and writes what the launcher reports into the VMI's status (write.go). Package slots knows which launcher is in
+// which pod, and package sessions talks to launchers. Package start has them start QEMU, package wiring connects their
+// networks, and package migration moves their guests. Package serve answers virt-api, and package accelerator chooses KVM
+// or emulation.
 package node
 
 import (

@@ -9,7 +9,6 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
-	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
@@ -45,6 +44,7 @@ func TestDecide(t *testing.T) {
 		s.leaves, s.serves = true, true
 		return s
 	}
+	startsHeld := served(step{begin: beginHeld, after: time.Second})
 	for name, c := range map[string]struct {
 		world world
 		want  step
@@ -61,7 +61,7 @@ func TestDecide(t *testing.T) {
 		"another's, to start":         {there(v1.Scheduled, waiting, foreign), step{leaves: true, tell: tellForeign}},
 		"to start":                    {there(v1.Scheduled, waiting), served(step{begin: beginStart, tell: tellGuest})},
 		"to start, without addresses": {there(v1.Scheduled, waiting, noAddress), served(step{begin: beginStart})},
-		"to start, others come":       {there(v1.Scheduled, waiting, others), served(step{begin: beginHeld, after: time.Second})},
+		"to start, others come":       {there(v1.Scheduled, waiting, others), startsHeld},
 		"to start, nobody knows":      {there(v1.Scheduled, waiting, unknown), served(step{tell: tellGuest})},
 		"to start, deleted":           {there(v1.Scheduled, waiting, deleted), served(step{tell: tellGuest})},
 		"it ran, the launcher is new": {there(v1.Running, waiting), served(step{tell: tellGuest})},
@@ -82,15 +82,5 @@ func TestDecide(t *testing.T) {
 		if got.failure = nil; got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
-	}
-}
-
-// TestFailedStartIsTold: a start that fails is told in the status at once, although others are waited for.
-func TestFailedStartIsTold(t *testing.T) {
-	w := world{vmi: nodetest.Demanding(), launcher: &sessions.Session{}} // it has no network namespace
-	s := step{serves: true, begin: beginHeld, after: time.Second}
-	(&Reconciler{Starter: newStarter()}).act(t.Context(), w, &s)
-	if !errors.Is(s.failure, control.ErrClosed) || s.tell != tellGuest || s.after != 0 {
-		t.Errorf("%+v", s)
 	}
 }
