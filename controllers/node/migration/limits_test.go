@@ -23,12 +23,18 @@ func TestMigrationHasItsConfiguredLimits(t *testing.T) {
 		{Name: "scratch", EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("1Gi")}},
 		{Name: "claim", Ephemeral: &v1.EphemeralVolumeSource{}},
 	}
-	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "claim", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("3Gi")}}}}
-	machine := &qemuargs.Machine{MemoryBytes: 1 << 60, Disks: []qemuargs.Disk{{Name: "image", Overlay: &qemuargs.Overlay{VirtualSize: 2 << 30}}, {Name: "scratch", Image: qemuargs.Image{Create: 1 << 30}},
-		{Name: "kept", Image: qemuargs.Image{Create: 1 << 40, Volume: "Filesystem"}}}}
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("3Gi")}
+	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "claim",
+		PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{Capacity: size}}}
+	machine := &qemuargs.Machine{MemoryBytes: 1 << 60,
+		Disks: []qemuargs.Disk{{Name: "image", Overlay: &qemuargs.Overlay{VirtualSize: 2 << 30}},
+			{Name: "scratch", Image: qemuargs.Image{Create: 1 << 30}},
+			{Name: "kept", Image: qemuargs.Image{Create: 1 << 40, Volume: "Filesystem"}}}}
 	sizes := sizesOf(machine)
-	config := &v1.MigrationConfiguration{BandwidthPerMigration: ptr.To(resource.MustParse("1Mi")), MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true), AllowPostCopy: ptr.To(true)}
-	want := control.MigrateRequest{BytesPerSecond: 1 << 20, DowntimeMilliseconds: 50, CompletionSeconds: 600, StallSeconds: 150, AutoConverge: true}
+	config := &v1.MigrationConfiguration{BandwidthPerMigration: ptr.To(resource.MustParse("1Mi")),
+		MaxDowntimeMs: ptr.To[uint64](50), AllowAutoConverge: ptr.To(true), AllowPostCopy: ptr.To(true)}
+	want := control.MigrateRequest{BytesPerSecond: 1 << 20, DowntimeMilliseconds: 50, CompletionSeconds: 600,
+		StallSeconds: 150, AutoConverge: true}
 	if got := limits(config, vmi, sizes, nil); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -37,7 +43,8 @@ func TestMigrationHasItsConfiguredLimits(t *testing.T) {
 		t.Errorf("with a disk of a claim: %+v, want %+v", got, want)
 	}
 	// A launcher says that its disks are larger than the VMI's can be, and that there are others.
-	for name, size := range map[string]int64{"image": 1 << 62, "scratch": 1 << 62, "claim": 1 << 62, "made up": 1 << 62, "negative": math.MinInt64} {
+	for name, size := range map[string]int64{"image": 1 << 62, "scratch": 1 << 62, "claim": 1 << 62, "made up": 1 << 62,
+		"negative": math.MinInt64} {
 		sizes[name] = size
 	}
 	want.CompletionSeconds = 150 * (1 + maxSaid>>30 + 1 + 3)

@@ -88,20 +88,25 @@ func newMovingTo(t *testing.T, name string) *moving {
 	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", Disk: &v1.DiskTarget{Bus: "virtio"}}}
 	vmi.Spec.Volumes = []v1.Volume{{Name: "root", EmptyDisk: &v1.EmptyDiskSource{}}}
 	first, second := v1.LauncherPodName("vm", "u", v1.FirstPod), v1.LauncherPodName("vm", "u", "m")
-	vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "here", ActivePods: map[types.UID]string{"p1": "here", "p2": name},
-		LauncherPods:   []v1.LauncherPod{{Name: first, UID: "p1", IPs: []string{"10.244.0.5"}}, {Name: second, UID: "p2", IPs: []string{"10.244.0.5"}}},
-		MigrationState: &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "here", SourcePod: first, TargetNode: name, TargetPod: second}}
+	vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "here",
+		ActivePods: map[types.UID]string{"p1": "here", "p2": name},
+		LauncherPods: []v1.LauncherPod{{Name: first, UID: "p1", IPs: []string{"10.244.0.5"}},
+			{Name: second, UID: "p2", IPs: []string{"10.244.0.5"}}},
+		MigrationState: &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "here", SourcePod: first,
+			TargetNode: name, TargetPod: second}}
 	m := &moving{T: t, clock: clocks.NewFakeClock(time.Now())}
 	gone := errors.New("the API server is away")
 	m.raw = fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithObjects(vmi).WithStatusSubresource(vmi).Build()
 	m.api = interceptor.NewClient(m.raw, interceptor.Funcs{
-		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
 			if m.away.Load() {
 				return gone
 			}
 			return w.Get(ctx, key, o, options...)
 		},
-		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, p client.Patch,
+			options ...client.SubResourcePatchOption) error {
 			if m.away.Load() {
 				return gone
 			}
@@ -109,7 +114,8 @@ func newMovingTo(t *testing.T, name string) *moving {
 		},
 	})
 	netns := nodetest.PodNetwork(t)
-	machine := &qemuargs.Machine{Version: qemuargs.Version, Type: "pc-q35-7.2", Accelerator: qemuargs.TCG, MemoryBytes: 64 << 20}
+	machine := &qemuargs.Machine{Version: qemuargs.Version, Type: "pc-q35-7.2", Accelerator: qemuargs.TCG,
+		MemoryBytes: 64 << 20}
 	a, greeted := m.sessions()
 	b, alsoGreeted := a, greeted
 	if name != "here" {
@@ -117,8 +123,8 @@ func newMovingTo(t *testing.T, name string) *moving {
 	}
 	m.source = m.launcher(a, greeted, netns, first, control.StateReport{State: control.StateRunning, Machine: machine})
 	m.target = m.launcher(b, alsoGreeted, netns, second, control.StateReport{State: control.StateWaiting})
-	m.here = &node.Reconciler{Client: m.api, Live: m.api, Events: events.NewFakeRecorder(100), Clock: m.clock, NodeName: "here",
-		Starter: m.starter(), Sessions: a}
+	m.here = &node.Reconciler{Client: m.api, Live: m.api, Events: events.NewFakeRecorder(100), Clock: m.clock,
+		NodeName: "here", Starter: m.starter(), Sessions: a}
 	m.there = m.arrivals("there", b)
 	if name == "here" {
 		m.there = m.arrivals("here", a)
@@ -133,7 +139,8 @@ func (m *moving) node(name string, set *sessions.Set) *migration.Node {
 }
 
 func (m *moving) starter() *start.Starter {
-	return &start.Starter{Chooser: nodetest.Emulating(), Clock: m.clock, Wiring: wiring.Wirer{Events: events.NewFakeRecorder(100)}}
+	return &start.Starter{Chooser: nodetest.Emulating(), Clock: m.clock,
+		Wiring: wiring.Wirer{Events: events.NewFakeRecorder(100)}}
 }
 
 // arrivals returns the Arrivals of a virt-handler that was just started.
@@ -191,13 +198,16 @@ func (m *moving) sessions() (*sessions.Set, chan struct{}) {
 }
 
 // launcher connects a launcher that is played with a virt-handler.
-func (m *moving) launcher(set *sessions.Set, greeted chan struct{}, netns ns.NetNS, pod string, state control.StateReport) *played {
+func (m *moving) launcher(set *sessions.Set, greeted chan struct{}, netns ns.NetNS, pod string,
+	state control.StateReport) *played {
 	m.Helper()
 	ours, theirs := testkit.SocketPair(m.T)
 	if !set.Connect("slot of "+pod, types.NamespacedName{Namespace: "default", Name: pod}, control.NewConn(ours)) {
 		m.Fatal("the launcher is not taken")
 	}
-	p := &played{T: m.T, conn: control.NewConn(theirs), state: state, refuse: map[string]string{}, given: map[string]json.RawMessage{}, answers: map[string]string{control.CommandMigrate: `{"id":1}`, control.CommandReceive: `{"id":1}`}}
+	p := &played{T: m.T, conn: control.NewConn(theirs), state: state,
+		refuse: map[string]string{}, given: map[string]json.RawMessage{},
+		answers: map[string]string{control.CommandMigrate: `{"id":1}`, control.CommandReceive: `{"id":1}`}}
 	hello := nodetest.Hello()
 	hello.State = state
 	nodetest.NewLauncher(m.T, theirs).Send(control.EventHello, hello, nodetest.NetNSFile(m.T, netns))
@@ -293,13 +303,14 @@ func (p *played) obey(command string) {
 	case control.CommandStart:
 		p.tell(control.StateReceiving)
 	case control.CommandMigrate:
-		p.tell(p.is().State, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobRunning})
+		p.tell(p.is().State, job(control.JobMigrate, control.JobRunning))
 	case control.CommandCancelJob:
-		p.tell(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobCanceled})
+		p.tell(control.StateRunning, job(control.JobMigrate, control.JobCanceled))
 	case control.CommandRelease:
 		p.tell(control.StateExited)
 	case control.CommandRun, control.CommandTakeBack:
-		if !strings.Contains(p.answerOf(command), "refused") && p.is().State != control.StateExited { // a launcher that has ended runs nothing
+		// A launcher that has ended runs nothing.
+		if !strings.Contains(p.answerOf(command), "refused") && p.is().State != control.StateExited {
 			p.tell(control.StateRunning, p.is().Jobs...)
 		}
 	}
@@ -368,13 +379,14 @@ func (p *played) sent() {
 	p.mu.Lock()
 	p.state.Migration = &control.MigrationReport{Transferred: 1000, DowntimeMilliseconds: 42}
 	p.mu.Unlock()
-	p.tell(control.StateMoved, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobDone, Done: 1000})
+	p.tell(control.StateMoved, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest,
+		State: control.JobDone, Done: 1000})
 }
 
 func (m *moving) vmi() *v1.VirtualMachineInstance {
 	m.Helper()
 	vmi := &v1.VirtualMachineInstance{}
-	if err := m.raw.Get(context.Background(), types.NamespacedName{Namespace: "default", Name: "vm"}, vmi); err != nil {
+	if err := m.raw.Get(context.Background(), m.request().NamespacedName, vmi); err != nil {
 		m.Fatal(err)
 	}
 	return vmi
@@ -408,18 +420,36 @@ func (m *moving) until(what string, so func() bool) {
 			m.turn()
 			time.Sleep(5 * time.Millisecond)
 		}
-		return fmt.Errorf("the status is %+v; the source was asked for %v, the target for %v", m.status(), m.source.commands(), m.target.commands())
+		return fmt.Errorf("the status is %+v; the source was asked for %v, the target for %v", m.status(),
+			m.source.commands(), m.target.commands())
 	})
+}
+
+// request returns the request for the VMI whose guest moves.
+func (m *moving) request() ctrl.Request {
+	return ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}}
+}
+
+// left returns the session of the source's launcher, or nil.
+func (m *moving) left() *sessions.Session {
+	return m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod})
+}
+
+// failed returns the job of a source whose sending has failed.
+func failed(why string) control.Job {
+	j := job(control.JobMigrate, control.JobFailed)
+	j.Error = why
+	return j
 }
 
 // turn lets both sides look once.
 func (m *moving) turn() {
 	m.Helper()
-	_, _ = m.there.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
+	_, _ = m.there.Reconcile(context.Background(), m.request())
 	if m.there.Node.Name == "here" {
-		_, _ = m.here.Reconcile(context.Background(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}})
+		_, _ = m.here.Reconcile(context.Background(), m.request())
 		m.settle()
-	} else if launcher := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod}); launcher != nil {
+	} else if launcher := m.left(); launcher != nil {
 		m.here.Departures.Step(m.vmi(), launcher)
 	}
 }
@@ -435,7 +465,9 @@ func (m *moving) settle() {
 // copies brings the guest to where it is copied.
 func (m *moving) copies() {
 	m.Helper()
-	m.until("copied", func() bool { return m.source.wasAsked(control.CommandMigrate) == 1 && m.status().SourceState != nil })
+	m.until("copied", func() bool {
+		return m.source.wasAsked(control.CommandMigrate) == 1 && m.status().SourceState != nil
+	})
 }
 
 // idle waits until nothing goes on at the source any more.
@@ -451,9 +483,12 @@ func (m *moving) runsOn(side v1.MigrationDecision) {
 	m.Helper()
 	ran, released := m.target.wasAsked(control.CommandRun), m.source.wasAsked(control.CommandRelease)
 	back := m.source.is().State == control.StateRunning
-	good := side == v1.DecisionTarget && ran > 0 && released > 0 && !back || side == v1.DecisionSource && released == 0 && back && m.target.is().State != control.StateRunning
+	there := ran > 0 && released > 0 && !back
+	here := released == 0 && back && m.target.is().State != control.StateRunning
+	good := side == v1.DecisionTarget && there || side == v1.DecisionSource && here
 	if !good || m.status().Decision != side {
-		m.Errorf("decided is %s; the source is %s, the target %s; run %d times, released %d times", m.status().Decision, m.source.is().State, m.target.is().State, ran, released)
+		m.Errorf("decided is %s; the source is %s, the target %s; run %d times, released %d times", m.status().Decision,
+			m.source.is().State, m.target.is().State, ran, released)
 	}
 }
 
@@ -461,7 +496,8 @@ func (m *moving) runsOn(side v1.MigrationDecision) {
 func TestGuestMovesToTheTarget(t *testing.T) {
 	m := newMoving(t)
 	m.copies()
-	if s := m.status(); s.TargetState.NodeAddress != "192.0.2.2" || s.SourceState.StartTimestamp == nil || s.Decision != "" {
+	if s := m.status(); s.TargetState.NodeAddress != "192.0.2.2" || s.SourceState.StartTimestamp == nil ||
+		s.Decision != "" {
 		t.Errorf("as it is copied: %+v", s)
 	}
 	for command, times := range map[string]int{control.CommandOpenChannel: 1, control.CommandMirrorDisk: 1} {
@@ -469,7 +505,8 @@ func TestGuestMovesToTheTarget(t *testing.T) {
 			t.Errorf("the source was asked %d times for %s", got, command)
 		}
 	}
-	for command, times := range map[string]int{control.CommandStart: 1, control.CommandOpenChannel: 1, control.CommandReceive: 1, control.CommandExportDisk: 1, control.CommandRun: 0} {
+	for command, times := range map[string]int{control.CommandStart: 1, control.CommandOpenChannel: 1,
+		control.CommandReceive: 1, control.CommandExportDisk: 1, control.CommandRun: 0} {
 		if got := m.target.wasAsked(command); got != times {
 			t.Errorf("the target was asked %d times for %s", got, command)
 		}
@@ -487,7 +524,8 @@ func TestGuestMovesToTheTarget(t *testing.T) {
 	m.until("released", func() bool { return m.source.wasAsked(control.CommandRelease) > 0 })
 	m.idle()
 	m.runsOn(v1.DecisionTarget)
-	if s := m.status(); s.TargetState.DomainReadyTimestamp == nil || s.SourceState.Progress.DowntimeMilliseconds != 42 || !s.TargetState.DomainDetected {
+	if s := m.status(); s.TargetState.DomainReadyTimestamp == nil || s.SourceState.Progress.DowntimeMilliseconds != 42 ||
+		!s.TargetState.DomainDetected {
 		t.Errorf("%+v %+v", s.TargetState, s.SourceState)
 	}
 }
@@ -499,11 +537,13 @@ func TestGuestStaysWhateverFails(t *testing.T) {
 		says string
 	}{
 		"the target's launcher refuses": {func(m *moving) { m.target.refuses(control.CommandStart, "no room") }, "no room"},
-		"the source's launcher refuses": {func(m *moving) { m.source.refuses(control.CommandMigrate, "the guest reboots") }, "the guest reboots"},
-		"a disk cannot be exported":     {func(m *moving) { m.target.refuses(control.CommandExportDisk, "no such disk") }, "no such disk"},
+		"the source's launcher refuses": {func(m *moving) { m.source.refuses(control.CommandMigrate, "the guest reboots") },
+			"the guest reboots"},
+		"a disk cannot be exported": {func(m *moving) { m.target.refuses(control.CommandExportDisk, "no such disk") },
+			"no such disk"},
 		"the copying fails": {func(m *moving) {
 			m.copies()
-			m.source.report(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobFailed, Error: "it takes too long"})
+			m.source.report(control.StateRunning, failed("it takes too long"))
 		}, "it takes too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -568,7 +608,9 @@ func TestWithoutAPIServerGuestRunsOnOneSide(t *testing.T) {
 		m.until("looked at", func() bool { return m.target.is().State == control.StateReceived })
 		for range 20 {
 			m.turn()
-			if m.target.wasAsked(control.CommandRun)+m.source.wasAsked(control.CommandTakeBack)+m.source.wasAsked(control.CommandRelease) > 0 || m.status().Decision != "" {
+			asked := m.target.wasAsked(control.CommandRun) + m.source.wasAsked(control.CommandTakeBack) +
+				m.source.wasAsked(control.CommandRelease)
+			if asked > 0 || m.status().Decision != "" {
 				t.Fatalf("decided without the API server: %v, %v", m.source.commands(), m.target.commands())
 			}
 		}
@@ -639,7 +681,7 @@ func TestRestartedHandlerGoesOnWithMigrations(t *testing.T) {
 		"as it is copied": {func(*moving) {}, v1.DecisionSource},
 		"as it is sent":   {func(m *moving) { m.source.sent(); m.target.report(control.StateReceived) }, v1.DecisionTarget},
 		"as it is refused": {func(m *moving) {
-			m.source.report(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobFailed, Error: "x"})
+			m.source.report(control.StateRunning, failed("x"))
 		}, v1.DecisionSource},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -648,7 +690,7 @@ func TestRestartedHandlerGoesOnWithMigrations(t *testing.T) {
 			m.here.Departures.Close()
 			c.meanwhile(m)
 			m.until("reported", func() bool {
-				s := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod})
+				s := m.left()
 				return s.State().State == m.source.is().State
 			})
 			m.restart()
@@ -703,7 +745,8 @@ func TestUnexpectedGuestIsNotReceived(t *testing.T) {
 // TestMigrationEndedWhileTheSourceWasAway: the migration has ended while the source's virt-handler was away, and its
 // guest still stands.
 func TestMigrationEndedWhileTheSourceWasAway(t *testing.T) {
-	for decision, command := range map[v1.MigrationDecision]string{v1.DecisionSource: control.CommandTakeBack, v1.DecisionTarget: control.CommandRelease} {
+	for decision, command := range map[v1.MigrationDecision]string{v1.DecisionSource: control.CommandTakeBack,
+		v1.DecisionTarget: control.CommandRelease} {
 		m := newMoving(t)
 		m.copies()
 		m.here.Departures.Close()
@@ -716,7 +759,7 @@ func TestMigrationEndedWhileTheSourceWasAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.until("reported", func() bool {
-			return m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod}).State().State == control.StateMoved
+			return m.left().State().State == control.StateMoved
 		})
 		m.restart()
 		m.until("done", func() bool { return m.source.wasAsked(command) > 0 })
@@ -738,11 +781,13 @@ func TestMigrationToAnotherPodOfTheNode(t *testing.T) {
 	}{
 		"it moves": {sent, v1.DecisionTarget},
 		"the copying fails": {func(m *moving) {
-			m.source.report(control.StateRunning, control.Job{ID: 1, Kind: control.JobMigrate, Target: control.JobTargetGuest, State: control.JobFailed, Error: "x"})
+			m.source.report(control.StateRunning, failed("x"))
 		}, v1.DecisionSource},
-		"restarted as it is copied":    {func(m *moving) { away(m); m.target.report(control.StateExited) }, v1.DecisionSource},
-		"restarted as it is sent":      {func(m *moving) { away(m); sent(m) }, v1.DecisionTarget},
-		"restarted after the decision": {func(m *moving) { away(m); sent(m); m.decide(v1.DecisionTarget); m.settle() }, v1.DecisionTarget},
+		"restarted as it is copied": {func(m *moving) { away(m); m.target.report(control.StateExited) },
+			v1.DecisionSource},
+		"restarted as it is sent": {func(m *moving) { away(m); sent(m) }, v1.DecisionTarget},
+		"restarted after the decision": {func(m *moving) { away(m); sent(m); m.decide(v1.DecisionTarget); m.settle() },
+			v1.DecisionTarget},
 		"restarted as it runs": {func(m *moving) {
 			away(m)
 			sent(m)
@@ -754,24 +799,30 @@ func TestMigrationToAnotherPodOfTheNode(t *testing.T) {
 			m.target.answer(control.CommandRun, `{"refused":"Failed to get a lock"}`)
 			sent(m)
 		}, v1.DecisionSource},
-		"restarted, and the target's QEMU has not all of it": {func(m *moving) { away(m); m.source.sent(); m.target.report(control.StateExited) }, v1.DecisionSource},
+		"restarted, and the target's QEMU has not all of it": {func(m *moving) {
+			away(m)
+			m.source.sent()
+			m.target.report(control.StateExited)
+		}, v1.DecisionSource},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMovingTo(t, "here")
 			m.copies()
 			c.happens(m)
 			m.until("reported", func() bool {
-				s := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod})
+				s := m.left()
 				return s.State().State == m.source.is().State
 			})
 			m.restart()
 			m.until("over", func() bool {
 				m.clock.Step(time.Second)
-				return m.source.wasAsked(control.CommandRelease) > 0 || m.status().Decision == v1.DecisionSource && m.source.is().State == control.StateRunning
+				return m.source.wasAsked(control.CommandRelease) > 0 || m.status().Decision == v1.DecisionSource &&
+					m.source.is().State == control.StateRunning
 			})
 			m.idle()
 			m.runsOn(c.on)
-			pod := map[v1.MigrationDecision]string{v1.DecisionSource: m.status().SourcePod, v1.DecisionTarget: m.status().TargetPod}[c.on]
+			pod := map[v1.MigrationDecision]string{v1.DecisionSource: m.status().SourcePod,
+				v1.DecisionTarget: m.status().TargetPod}[c.on]
 			m.until("settled", func() bool { vmi := m.vmi(); return vmi.LauncherPod() == pod && vmi.Status.NodeName == "here" })
 			for name, p := range map[string]*played{"source": m.source, "target": m.target} {
 				if n := p.wasAsked(control.CommandShutdown); n > 0 {
@@ -809,14 +860,14 @@ func TestLeftLauncherOfTheSameNodeIsEnded(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.until("reported", func() bool {
-				return m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: s.SourcePod}).State().State == m.source.is().State
+				return m.left().State().State == m.source.is().State
 			})
 			m.restart()
 			testkit.Eventually(t, "a question to the source", func() error {
 				if m.source.wasAsked(c.command) > 0 {
 					return nil
 				}
-				if _, err := m.here.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: "vm"}}); err != nil {
+				if _, err := m.here.Reconcile(t.Context(), m.request()); err != nil {
 					t.Fatal(err)
 				}
 				return fmt.Errorf("it was asked for %v", m.source.commands())
@@ -872,7 +923,8 @@ func (m *moving) copiesState() {
 	if err := m.raw.Update(context.Background(), vmi); err != nil {
 		m.Fatal(err)
 	}
-	vmi.Status.MigrationState.SourcePersistentStatePVCName, vmi.Status.MigrationState.TargetPersistentStatePVCName = "old", "new"
+	state := vmi.Status.MigrationState
+	state.SourcePersistentStatePVCName, state.TargetPersistentStatePVCName = "old", "new"
 	if err := m.raw.Status().Update(context.Background(), vmi); err != nil {
 		m.Fatal(err)
 	}
@@ -884,8 +936,10 @@ func TestSourceSendsUEFIVariables(t *testing.T) {
 	m := newMoving(t)
 	m.copiesState()
 	m.copies()
-	for launcher, command := range map[*played]string{m.source: control.CommandMirrorDisk, m.target: control.CommandExportDisk} {
-		if got := string(launcher.arguments(command)); launcher.wasAsked(command) != 2 || !strings.Contains(got, control.VariablesDisk) {
+	for launcher, command := range map[*played]string{m.source: control.CommandMirrorDisk,
+		m.target: control.CommandExportDisk} {
+		if got := string(launcher.arguments(command)); launcher.wasAsked(command) != 2 ||
+			!strings.Contains(got, control.VariablesDisk) {
 			t.Errorf("%s was asked %d times, at last for %s", command, launcher.wasAsked(command), got)
 		}
 	}
@@ -901,11 +955,13 @@ func TestSourceSendsUEFIVariables(t *testing.T) {
 func TestGuestStaysIfSourceSendsNoUEFIVariables(t *testing.T) {
 	m := newMoving(t)
 	m.copiesState()
-	offer := &peers.Offer{Version: peers.Version, Namespace: "default", Name: "vm", UID: "u", Machine: *m.source.is().Machine, QEMUVersion: "7.2.22"}
+	offer := &peers.Offer{Version: peers.Version, Namespace: "default", Name: "vm", UID: "u",
+		Machine: *m.source.is().Machine, QEMUVersion: "7.2.22"}
 	if err := m.prepare("here", "m", offer); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.there.Receive(t.Context(), "here", "m"); err == nil || !strings.Contains(err.Error(), "does not send the UEFI variables") {
+	if err := m.there.Receive(t.Context(), "here", "m"); err == nil || !strings.Contains(err.Error(),
+		"does not send the UEFI variables") {
 		t.Errorf("the target receives: %v", err)
 	}
 	if m.target.wasAsked(control.CommandReceive) > 0 {

@@ -59,8 +59,10 @@ func TestPostCopyEndsWhenTheMemoryIsThere(t *testing.T) {
 	m := newLate(t)
 	m.copies()
 	var asked control.MigrateRequest
-	if err := json.Unmarshal(m.source.arguments(control.CommandMigrate), &asked); err != nil || !asked.PostCopy || m.target.wasAsked(control.CommandPermitPostCopy) != 1 || m.status().PostCopy() {
-		t.Errorf("the source was asked %+v (%v), the target for %v; %+v", asked, err, m.target.commands(), m.status().SourceState)
+	if err := json.Unmarshal(m.source.arguments(control.CommandMigrate), &asked); err != nil || !asked.PostCopy ||
+		m.target.wasAsked(control.CommandPermitPostCopy) != 1 || m.status().PostCopy() {
+		t.Errorf("the source was asked %+v (%v), the target for %v; %+v", asked, err, m.target.commands(),
+			m.status().SourceState)
 	}
 	m.leaves()
 	if !m.status().PostCopy() {
@@ -71,7 +73,8 @@ func TestPostCopyEndsWhenTheMemoryIsThere(t *testing.T) {
 	m.target.report(control.StateRunning, job(control.JobReceive, control.JobRunning))
 	m.clock.Step(2 * migration.DecisionPatience) // the memory takes long
 	m.open(5)
-	if s := m.status(); s.Decision != v1.DecisionTarget || s.TargetState.DomainReadyTimestamp != nil || m.source.wasAsked(control.CommandRelease) != 0 {
+	if s := m.status(); s.Decision != v1.DecisionTarget || s.TargetState.DomainReadyTimestamp != nil ||
+		m.source.wasAsked(control.CommandRelease) != 0 {
 		t.Errorf("as the memory comes: %+v, released %d times", s.TargetState, m.source.wasAsked(control.CommandRelease))
 	}
 	m.target.report(control.StateRunning, job(control.JobReceive, control.JobDone))
@@ -103,8 +106,12 @@ func TestMigrationGoesOnWithoutPostCopy(t *testing.T) {
 		"no device": {func(m *moving) {
 			m.target.answer(control.CommandPermitPostCopy, `{"refused":"Userfaultfd not available"}`)
 		}, "the target: Userfaultfd not available"},
-		"the target's launcher":     {func(m *moving) { m.lacks(m.there.Node.Sessions, m.status().TargetPod, control.CommandPermitPostCopy) }, "the target: "},
-		"the source's launcher":     {func(m *moving) { m.lacks(m.here.Sessions, m.status().SourcePod, control.CommandPostCopy) }, "the source: "},
+		"the target's launcher": {func(m *moving) {
+			m.lacks(m.there.Node.Sessions, m.status().TargetPod, control.CommandPermitPostCopy)
+		}, "the target: "},
+		"the source's launcher": {func(m *moving) {
+			m.lacks(m.here.Sessions, m.status().SourcePod, control.CommandPostCopy)
+		}, "the source: "},
 		"the target's virt-handler": {func(m *moving) { m.older = true }, "did not answer the wish"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +120,9 @@ func TestMigrationGoesOnWithoutPostCopy(t *testing.T) {
 			m.copies()
 			m.due()
 			m.open(2)
-			if s := m.status(); !strings.Contains(s.SourceState.PostCopyRefused, c.says) || s.PostCopy() || m.source.wasAsked(control.CommandPostCopy) != 0 || strings.Contains(string(m.source.arguments(control.CommandMigrate)), "postCopy") {
+			if s := m.status(); !strings.Contains(s.SourceState.PostCopyRefused, c.says) || s.PostCopy() ||
+				m.source.wasAsked(control.CommandPostCopy) != 0 ||
+				strings.Contains(string(m.source.arguments(control.CommandMigrate)), "postCopy") {
 				t.Errorf("%+v, %s", s.SourceState, m.source.arguments(control.CommandMigrate))
 			}
 			m.source.sent()
@@ -131,7 +140,8 @@ func TestSourceDecidesNothingAfterPostCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		state   control.JobState
 		returns bool
-	}{"the memory follows": {control.JobRunning, false}, "the memory follows no more": {control.JobFailed, false}, "all was sent": {control.JobDone, true}} {
+	}{"the memory follows": {control.JobRunning, false}, "the memory follows no more": {control.JobFailed, false},
+		"all was sent": {control.JobDone, true}} {
 		t.Run(name, func(t *testing.T) {
 			m := newLate(t)
 			m.leaves()
