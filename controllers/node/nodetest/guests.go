@@ -43,7 +43,8 @@ func Demanding() *v1.VirtualMachineInstance {
 	vmi.Annotations = map[string]string{v1.KeepLauncherAnnotation: "true"}
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("128Mi"))}
 	vmi.Spec.StartStrategy = v1.StartStrategyPaused
-	vmi.Spec.Volumes = []v1.Volume{{Name: "seed", CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "#cloud-config"}}}
+	vmi.Spec.Volumes = []v1.Volume{{Name: "seed",
+		CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "#cloud-config"}}}
 	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "seed"}}
 	vmi.Spec.AccessCredentials = []v1.AccessCredential{{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{
 		Source:            v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "keys"}},
@@ -66,7 +67,8 @@ func Beside() *v1.VirtualMachineInstance {
 		{Name: "given", Model: "virtio", Bridge: &v1.InterfaceBridge{}},
 	}
 	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}},
-		{Name: "given", Multus: &v1.MultusNetwork{NetworkName: "given"}}, {Name: "lan", Multus: &v1.MultusNetwork{NetworkName: "lan"}}}
+		{Name: "given", Multus: &v1.MultusNetwork{NetworkName: "given"}},
+		{Name: "lan", Multus: &v1.MultusNetwork{NetworkName: "lan"}}}
 	vmi.Status.Phase = v1.Running
 	return vmi
 }
@@ -75,7 +77,8 @@ func Beside() *v1.VirtualMachineInstance {
 func BesideLinks(vmi *v1.VirtualMachineInstance) map[string]netsetup.Facts {
 	return map[string]netsetup.Facts{
 		"default": {Link: "eth0", MAC: "0a:58:0a:f4:00:05", MTU: 1450, Addresses: prefixes("10.244.0.5/24")},
-		"lan":     {Link: vmi.Spec.Networks[2].Link(), MAC: v1.MAC(vmi.UID, "lan"), MTU: 1500, Addresses: prefixes("2001:db8::1/64")},
+		"lan": {Link: vmi.Spec.Networks[2].Link(), MAC: v1.MAC(vmi.UID, "lan"), MTU: 1500,
+			Addresses: prefixes("2001:db8::1/64")},
 		"given": {Link: vmi.Spec.Networks[1].Link(), MAC: v1.MAC(vmi.UID, "given"), MTU: 1500,
 			Addresses: prefixes("192.0.2.9/24", "2001:db8::9/64")},
 	}

@@ -73,7 +73,8 @@ func (l *Launcher) HangsUp() {
 
 // Hello returns the hello of a launcher that waits for its VM.
 func Hello() control.Hello {
-	return control.Hello{Version: control.Version, Knows: control.CommandsDigest(), QEMUVersion: "7.2.22", State: control.StateReport{State: control.StateWaiting}}
+	return control.Hello{Version: control.Version, Knows: control.CommandsDigest(), QEMUVersion: "7.2.22",
+		State: control.StateReport{State: control.StateWaiting}}
 }
 
 // Knows greets virt-handler as a launcher of another version does, and answers what the launcher knows.

@@ -14,6 +14,10 @@ import (
 func TestGuestOfOtherArchitectureIsEmulated(t *testing.T) {
 	permits := &v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchitectureConfiguration{Arm64: &v1.ARM64Configuration{UseEmulation: true}}}
 	other := map[string]string{v1.AMD64: v1.ARM64, v1.ARM64: v1.AMD64}[runtime.GOARCH]
+	onAMD64, onARM64 := qemuargs.KVM, qemuargs.TCG
+	if runtime.GOARCH != v1.AMD64 {
+		onAMD64, onARM64 = "", qemuargs.KVM
+	}
 	for name, c := range map[string]struct {
 		guest   string
 		cluster *v1.KubeVirtConfiguration
@@ -22,8 +26,8 @@ func TestGuestOfOtherArchitectureIsEmulated(t *testing.T) {
 		"own":                      {runtime.GOARCH, &v1.KubeVirtConfiguration{}, qemuargs.KVM},
 		"not said":                 {"", &v1.KubeVirtConfiguration{}, qemuargs.KVM},
 		"another":                  {other, &v1.KubeVirtConfiguration{}, ""},
-		"own, with emulation":      {v1.AMD64, permits, map[bool]qemuargs.Accelerator{true: qemuargs.KVM}[runtime.GOARCH == v1.AMD64]},
-		"arm64 here, by emulation": {v1.ARM64, permits, map[bool]qemuargs.Accelerator{true: qemuargs.TCG, false: qemuargs.KVM}[runtime.GOARCH == v1.AMD64]},
+		"own, with emulation":      {v1.AMD64, permits, onAMD64},
+		"arm64 here, by emulation": {v1.ARM64, permits, onARM64},
 	} {
 		vmi := &v1.VirtualMachineInstance{}
 		vmi.Spec.Architecture = c.guest

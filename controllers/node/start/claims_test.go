@@ -37,10 +37,12 @@ func TestWhichClaimsAreGuestDisks(t *testing.T) {
 		if name == "raw" {
 			info.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
 		}
-		vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: name, PersistentVolumeClaimInfo: info})
+		vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus,
+			v1.VolumeStatus{Name: name, PersistentVolumeClaimInfo: info})
 	}
 	got, err := claims(vmi)
-	want := []control.Claim{{Volume: "data"}, {Volume: "raw", Block: true}, {Volume: "tools", ReadOnly: true}, {Volume: "template", ReadOnly: true}}
+	want := []control.Claim{{Volume: "data"}, {Volume: "raw", Block: true}, {Volume: "tools", ReadOnly: true},
+		{Volume: "template", ReadOnly: true}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}

@@ -30,7 +30,8 @@ func TestQEMUMayLockTheBookedMemory(t *testing.T) {
 	launcher := &sessions.Session{PID: 42, Pod: types.NamespacedName{Namespace: "default", Name: "launcher"}}
 	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{ActivePods: map[types.UID]string{"p": "here"}}}
 	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 1, Cores: 1, Threads: 1}
-	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("1Gi")), ReservedOverhead: &v1.ReservedOverhead{AddedOverhead: ptr.To(resource.MustParse("1Gi"))}}
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: ptr.To(resource.MustParse("1Gi")),
+		ReservedOverhead: &v1.ReservedOverhead{AddedOverhead: ptr.To(resource.MustParse("1Gi"))}}
 	k := &kernel{}
 	s := &Starter{Memory: k}
 	if err := s.lockMemory(vmi, launcher); err != nil || len(k.asked) > 0 {
@@ -42,7 +43,8 @@ func TestQEMUMayLockTheBookedMemory(t *testing.T) {
 	if want := fmt.Sprintf("[lock 42 launcher [p]: %d MiB]", 2048+64+2+3+16+160); fmt.Sprint(k.asked) != want {
 		t.Errorf("asked for %v, want %s", k.asked, want)
 	}
-	if errs := lockRefused(&v1.VirtualMachineInstance{}, err); len(errs) != 1 || errs[0].Field != "spec.domain.memory.reservedOverhead.memLock" {
+	if errs := lockRefused(&v1.VirtualMachineInstance{}, err); len(errs) != 1 ||
+		errs[0].Field != "spec.domain.memory.reservedOverhead.memLock" {
 		t.Errorf("%v is for the user %v", err, errs)
 	}
 	card := &v1.VirtualMachineInstance{}

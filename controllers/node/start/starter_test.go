@@ -1,6 +1,7 @@
 package start
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr/testr"
@@ -12,6 +13,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/wiring"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // testNode is a node's sessions, and the line to them.
@@ -27,6 +29,13 @@ func newNode(t *testing.T) *testNode {
 	n.Set = n.sessions
 	t.Cleanup(n.sessions.Close)
 	return n
+}
+
+// rejects reports whether a launcher was told that its VM can never be started, with such a reason.
+func rejects(m *control.Message, why string) bool {
+	var said control.Termination
+	err := control.Decode(m.Data, &said)
+	return m.Execute == control.CommandReject && err == nil && strings.Contains(said.Message, why)
 }
 
 // newStarter returns the Starter of a node with such a KVM, in a cluster that permits emulation.

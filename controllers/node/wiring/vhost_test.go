@@ -52,7 +52,8 @@ func TestVhostHandoversAreBounded(t *testing.T) {
 		h.note(vmi, "first")
 	}
 	if h.left(vmi, "first") || !h.left(another, "another") || !h.left(vmi, "second") {
-		t.Errorf("left are %v, another's %v, the next pod's %v", h.left(vmi, "first"), h.left(another, "another"), h.left(vmi, "second"))
+		t.Errorf("left are %v, another's %v, the next pod's %v", h.left(vmi, "first"), h.left(another, "another"),
+			h.left(vmi, "second"))
 	}
 	h.note(vmi, "second")
 	if !h.left(vmi, "second") || h.by[client.ObjectKeyFromObject(vmi)].times != 1 {

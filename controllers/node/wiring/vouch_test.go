@@ -13,7 +13,8 @@ import (
 
 // TestNamespaceMustHaveThePodsAddresses: a namespace that lacks an address of the pod is not the pod's.
 func TestNamespaceMustHaveThePodsAddresses(t *testing.T) {
-	facts := netsetup.Facts{Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"), netip.MustParsePrefix("10.9.9.9/32"), netip.MustParsePrefix("fd00::5/64")}}
+	facts := netsetup.Facts{Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.5/24"),
+		netip.MustParsePrefix("10.9.9.9/32"), netip.MustParsePrefix("fd00::5/64")}}
 	tests := []struct {
 		name string
 		pod  []string

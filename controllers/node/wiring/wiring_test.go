@@ -19,29 +19,41 @@ func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
 // TestDHCPTellsWhatTheInterfaceAsksFor: what an interface asks for, and what its network is, is what DHCP tells.
 func TestDHCPTellsWhatTheInterfaceAsksFor(t *testing.T) {
-	facts := netsetup.Facts{Link: "eth0", MTU: 1450, MAC: "0a:58:0a:58:00:05", Addresses: []netip.Prefix{prefix("10.88.0.5/24")},
-		Routes: []netsetup.Route{{Destination: prefix("0.0.0.0/0"), Gateway: addr("10.88.0.1")}, {Destination: prefix("10.88.0.1/32")}}}
+	facts := netsetup.Facts{Link: "eth0", MTU: 1450, MAC: "0a:58:0a:58:00:05",
+		Addresses: []netip.Prefix{prefix("10.88.0.5/24")},
+		Routes: []netsetup.Route{{Destination: prefix("0.0.0.0/0"), Gateway: addr("10.88.0.1")},
+			{Destination: prefix("10.88.0.1/32")}}}
 	resolved := qemuargs.NIC{MAC: "52:54:00:00:00:01", Queues: 2}
-	options := &v1.DHCPOptions{BootFileName: "boot", TFTPServerName: "tftp", NTPServers: []string{"192.0.2.1"},
+	options := v1.DHCPOptions{BootFileName: "boot", TFTPServerName: "tftp", NTPServers: []string{"192.0.2.1"},
 		PrivateOptions: []v1.DHCPPrivateOptions{{Option: 240, Value: "x"}}}
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name = "guest"
-	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{VMNetworkCIDR: "192.168.0100.0/24"}}} // leading zeros, as KubeVirt takes them
-	private := dhcp.Lease{ClientMAC: resolved.MAC, ClientIP: prefix("192.168.100.2/24"), ServerIP: addr("192.168.100.1"), Router: addr("192.168.100.1"), Hostname: "guest", MTU: 1450}
-	own := dhcp.Lease{ClientMAC: resolved.MAC, ClientIP: prefix("10.88.0.5/32"), ServerIP: addr("169.254.75.10"), Router: addr("10.88.0.1"),
+	// Leading zeros, as KubeVirt takes them.
+	vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{VMNetworkCIDR: "192.168.0100.0/24"}}}
+	inside := dhcp.Lease{ClientMAC: resolved.MAC, ClientIP: prefix("192.168.100.2/24"), ServerIP: addr("192.168.100.1"),
+		Router: addr("192.168.100.1"), Hostname: "guest", MTU: 1450}
+	own := dhcp.Lease{ClientMAC: resolved.MAC, ClientIP: prefix("10.88.0.5/32"), ServerIP: addr("169.254.75.10"),
+		Router: addr("10.88.0.1"),
 		Routes: []dhcp.Route{{Destination: prefix("10.88.0.1/32")}}, Hostname: "guest", MTU: 1450,
-		NTP: []netip.Addr{addr("192.0.2.1")}, TFTPServer: "tftp", BootFile: "boot", Private: []dhcp.Option{{Code: 240, Value: "x"}}}
+		NTP: []netip.Addr{addr("192.0.2.1")}, TFTPServer: "tftp", BootFile: "boot",
+		Private: []dhcp.Option{{Code: 240, Value: "x"}}}
+	asks := func(options v1.DHCPOptions) v1.Interface {
+		return v1.Interface{Bridge: &v1.InterfaceBridge{}, DHCPOptions: &options}
+	}
+	private := func(option int) v1.DHCPOptions {
+		return v1.DHCPOptions{PrivateOptions: []v1.DHCPPrivateOptions{{Option: option, Value: "x"}}}
+	}
 	for name, c := range map[string]struct {
 		nic   v1.Interface
 		want  dhcp.Lease
 		error string
 	}{
-		"masquerade":       {v1.Interface{Masquerade: &v1.InterfaceMasquerade{}}, private, ""},
-		"bridge":           {v1.Interface{Bridge: &v1.InterfaceBridge{}, DHCPOptions: options}, own, ""},
-		"no time server":   {v1.Interface{Bridge: &v1.InterfaceBridge{}, DHCPOptions: &v1.DHCPOptions{NTPServers: []string{"ntp"}}}, dhcp.Lease{}, `"ntp"`},
-		"IPv6 time server": {v1.Interface{Bridge: &v1.InterfaceBridge{}, DHCPOptions: &v1.DHCPOptions{NTPServers: []string{"fd00::1"}}}, dhcp.Lease{}, "fd00::1"},
-		"option 300":       {v1.Interface{Bridge: &v1.InterfaceBridge{}, DHCPOptions: &v1.DHCPOptions{PrivateOptions: []v1.DHCPPrivateOptions{{Option: 300, Value: "x"}}}}, dhcp.Lease{}, "300"},
-		"option 12":        {v1.Interface{Bridge: &v1.InterfaceBridge{}, DHCPOptions: &v1.DHCPOptions{PrivateOptions: []v1.DHCPPrivateOptions{{Option: 12, Value: "x"}}}}, dhcp.Lease{}, "12"},
+		"masquerade":       {v1.Interface{Masquerade: &v1.InterfaceMasquerade{}}, inside, ""},
+		"bridge":           {asks(options), own, ""},
+		"no time server":   {asks(v1.DHCPOptions{NTPServers: []string{"ntp"}}), dhcp.Lease{}, `"ntp"`},
+		"IPv6 time server": {asks(v1.DHCPOptions{NTPServers: []string{"fd00::1"}}), dhcp.Lease{}, "fd00::1"},
+		"option 300":       {asks(private(300)), dhcp.Lease{}, "300"},
+		"option 12":        {asks(private(12)), dhcp.Lease{}, "12"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.nic.Name = "default"
@@ -59,7 +71,8 @@ func TestDHCPTellsWhatTheInterfaceAsksFor(t *testing.T) {
 				}
 				return
 			}
-			equal := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+			equal := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
 			if diff := cmp.Diff(c.want, got, equal); err != nil || diff != "" {
 				t.Errorf("error %v, -want +got:\n%s", err, diff)
 			}
@@ -96,14 +109,16 @@ func TestPasstInterfaceIsNotWired(t *testing.T) {
 		machine.NICs = append(machine.NICs, qemuargs.NIC{Name: nic.Name, MAC: v1.MAC(vmi.UID, nic.Name), Queues: 1})
 	}
 	got, errs := Plan(vmi, machine, nodetest.BesideLinks(vmi))
-	if len(errs) > 0 || len(got) != 2 || got[0].name != vmi.Spec.Domain.Devices.Interfaces[1].Name || got[0].nic.Name != got[0].name {
+	if len(errs) > 0 || len(got) != 2 || got[0].name != vmi.Spec.Domain.Devices.Interfaces[1].Name ||
+		got[0].nic.Name != got[0].name {
 		t.Errorf("%+v, %v", got, errs)
 	}
 }
 
 // TestGuestIsToldNoLargerMTUThanItsCards: a guest whose card takes no large packets is not told that it may send some.
 func TestGuestIsToldNoLargerMTUThanItsCards(t *testing.T) {
-	for driver, want := range map[string]uint16{"virtio-net-pci-non-transitional": 60000, "e1000": 16110, "e1000e": 9212, "rtl8139": 4096} {
+	for driver, want := range map[string]uint16{"virtio-net-pci-non-transitional": 60000, "e1000": 16110, "e1000e": 9212,
+		"rtl8139": 4096} {
 		if got := mtuOf(qemuargs.NIC{Driver: driver}, 60000); got != want {
 			t.Errorf("%s: %d, want %d", driver, got, want)
 		}
