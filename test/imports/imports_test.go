@@ -23,7 +23,7 @@ type listed struct {
 	XTestImports []string
 }
 
-// packages are this module's, without tests.
+// packages returns this module's, without tests.
 func packages(t *testing.T) []listed {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Deps,TestImports,XTestImports", module+"/...")
@@ -45,13 +45,12 @@ func packages(t *testing.T) []listed {
 	}
 }
 
-// within says whether a package is one of the trees: "k8s.io" is itself and
-// all below it.
+// within reports whether a package is one of the trees: "k8s.io" is itself and all below it.
 func within(pkg string, trees ...string) bool {
 	return slices.ContainsFunc(trees, func(tree string) bool { return pkg == tree || strings.HasPrefix(pkg, tree+"/") })
 }
 
-// matches says whether a pattern of go list's is for a package.
+// matches reports whether a pattern of go list's is for a package.
 func matches(pattern, pkg string) bool {
 	if tree, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return within(pkg, tree)
@@ -142,8 +141,8 @@ func folderIn(tree, pkg string) (folder string, ok bool) {
 	return folder, true
 }
 
-// TestNoImportLeadsUp: no import leads up, nor to another folder of the same floor, tests aside. So it is in the module, and so
-// in virt-handler.
+// TestNoImportLeadsUp: no import leads up, nor to another folder of the same floor, tests aside. So it is in the
+// module, and so in virt-handler.
 func TestNoImportLeadsUp(t *testing.T) {
 	all := packages(t)
 	for tree, floors := range map[string][][]string{module: floors, module + "/controllers/node": rooms} {
