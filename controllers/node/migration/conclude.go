@@ -75,7 +75,7 @@ func (d *departure) settle(ctx context.Context, failed error, late bool) (over b
 		return d.stay(ctx, launcher)
 	}
 	if vmi.IsFinal() {
-		return true, nil // see endStale
+		return true, nil // virt-handler's reconciler ends guests whose VMI has ended
 	}
 	// Without a launcher here, nobody can tell whether the guest has arrived. virt-controller sees the end of the pod.
 	here := launcher != nil && launcher.State().State != control.StateMoved
@@ -110,7 +110,8 @@ func (d *departure) leave(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 	late bool) (over bool, err error) {
 	ready := targetState(vmi.Status.MigrationState).DomainReadyTimestamp != nil
 	if launcher == nil || vmi.IsFinal() {
-		return ready || vmi.IsFinal(), nil // virt-controller deletes the pod, and endStale ends guests whose VMI has ended
+		// virt-controller deletes the pod, and virt-handler's reconciler ends guests whose VMI has ended.
+		return ready || vmi.IsFinal(), nil
 	}
 	state := launcher.State()
 	if state.State != control.StateMoved && state.State != control.StateExited {

@@ -107,7 +107,8 @@ func (d *Departures) Step(vmi *v1.VirtualMachineInstance, launcher *sessions.Ses
 }
 
 // StepLeft ends the launcher that a guest has left for another launcher of this node, if an earlier virt-handler has
-// not done that. Where the guest went to another node, its VMI is not this node's any more.
+// not done that. Where the guest went to another node, the reconciler calls Step when it looks for launchers whose
+// VMI is gone.
 func (d *Departures) StepLeft(vmi *v1.VirtualMachineInstance) {
 	m := vmi.Status.MigrationState
 	if m == nil || m.SourceNode != d.Node.Name || m.TargetNode != d.Node.Name || m.SourcePod == vmi.LauncherPod() {
