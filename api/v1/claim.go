@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -99,6 +101,15 @@ type VolumeClaim struct {
 	Overlay bool
 }
 
+// Volume returns the volume of a name, or nil.
+func (s *VirtualMachineInstanceSpec) Volume(name string) *Volume {
+	i := slices.IndexFunc(s.Volumes, func(v Volume) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.Volumes[i]
+}
+
 // Claim is how the volume uses a claim, or nil.
 func (v *Volume) Claim() *VolumeClaim {
 	switch {
@@ -164,9 +175,22 @@ type PersistentVolumeClaimInfo struct {
 // DefaultFilesystemOverhead is the FilesystemOverhead of volumes, KubeVirt's.
 const DefaultFilesystemOverhead = "0.055"
 
+// name returns the claim's name, or "" of nothing.
+func (i *PersistentVolumeClaimInfo) name() string {
+	if i == nil {
+		return ""
+	}
+	return i.ClaimName
+}
+
 // IsBlock says whether the claim's volume is a block device.
 func (i *PersistentVolumeClaimInfo) IsBlock() bool {
 	return i.VolumeMode != nil && *i.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// IsShared reports whether the guests of all nodes can write to the claim's volume.
+func (i *PersistentVolumeClaimInfo) IsShared() bool {
+	return slices.Contains(i.AccessModes, corev1.ReadWriteMany)
 }
 
 // IsBound says whether the capacity of the claim's volume is known.
@@ -194,12 +218,19 @@ func (i *PersistentVolumeClaimInfo) DiskSize() int64 {
 	return (size - size/1000*55) / mib * mib
 }
 
-// ClaimInfo is what the status says of a volume's claim, or nil.
+// Volume returns the status of a volume, or nil.
+func (s *VirtualMachineInstanceStatus) Volume(name string) *VolumeStatus {
+	i := slices.IndexFunc(s.VolumeStatus, func(v VolumeStatus) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.VolumeStatus[i]
+}
+
+// ClaimInfo returns what the status says of a volume's claim, or nil.
 func (s *VirtualMachineInstanceStatus) ClaimInfo(volume string) *PersistentVolumeClaimInfo {
-	for i := range s.VolumeStatus {
-		if s.VolumeStatus[i].Name == volume {
-			return s.VolumeStatus[i].PersistentVolumeClaimInfo
-		}
+	if v := s.Volume(volume); v != nil {
+		return v.PersistentVolumeClaimInfo
 	}
 	return nil
 }

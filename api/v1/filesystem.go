@@ -131,7 +131,7 @@ func (vmi *VirtualMachineInstance) filesystemsStay() string {
 		switch {
 		case info == nil:
 			return fmt.Sprintf("spec.volumes[%d], %s, is a file system on the claim %s, of which nothing is known yet", i, v.Name, claim.Name)
-		case slices.Contains(info.AccessModes, corev1.ReadWriteMany), claim.ReadOnly && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
+		case info.IsShared(), claim.ReadOnly && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
 		default:
 			return fmt.Sprintf("spec.volumes[%d], %s, is a file system on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany", i, v.Name, claim.Name, info.AccessModes)
 		}

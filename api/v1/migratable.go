@@ -120,7 +120,7 @@ func (vmi *VirtualMachineInstance) diskStays(v *Volume) string {
 	if info == nil {
 		return fmt.Sprintf("is on the claim %s, of which nothing is known yet", claim.Name)
 	}
-	if slices.Contains(info.AccessModes, corev1.ReadWriteMany) || claim.ReadOnly && slices.Contains(info.AccessModes, corev1.ReadOnlyMany) {
+	if info.IsShared() || claim.ReadOnly && slices.Contains(info.AccessModes, corev1.ReadOnlyMany) {
 		return ""
 	}
 	return fmt.Sprintf("is on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany; a MigrationPolicy with allowClaimCopy lets the disks of dataVolumeTemplates be copied", claim.Name, info.AccessModes)
@@ -143,11 +143,10 @@ func (vmi *VirtualMachineInstance) Method() MigrationMethod {
 func (vmi *VirtualMachineInstance) SharesDisks() bool {
 	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d Disk) bool {
 		_, readOnly := d.Target()
-		i := slices.IndexFunc(vmi.Spec.Volumes, func(v Volume) bool { return v.Name == d.Name })
-		if i < 0 || readOnly {
+		v := vmi.Spec.Volume(d.Name)
+		if v == nil || readOnly {
 			return false
 		}
-		v := &vmi.Spec.Volumes[i]
 		return v.HostDisk != nil || v.Claim() != nil && !v.Claim().Overlay && !v.Claim().ReadOnly && !vmi.Moves(v.Name)
 	})
 }
@@ -158,11 +157,11 @@ func (vmi *VirtualMachineInstance) CopiedDisks() []string {
 	var out []string
 	for _, d := range vmi.Spec.Domain.Devices.Disks {
 		_, readOnly := d.Target()
-		i := slices.IndexFunc(vmi.Spec.Volumes, func(v Volume) bool { return v.Name == d.Name })
-		if i < 0 || readOnly && !vmi.Spec.Volumes[i].IsConfig() {
+		v := vmi.Spec.Volume(d.Name)
+		if v == nil || readOnly && !v.IsConfig() {
 			continue
 		}
-		if v := &vmi.Spec.Volumes[i]; v.HostDisk == nil && (v.Claim() == nil || v.Claim().Overlay || vmi.Moves(v.Name)) {
+		if v.HostDisk == nil && (v.Claim() == nil || v.Claim().Overlay || vmi.Moves(v.Name)) {
 			out = append(out, d.Name)
 		}
 	}

@@ -1,8 +1,6 @@
 package v1
 
 import (
-	"slices"
-
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
@@ -55,20 +53,6 @@ func StateCopyName(guest string, owner, migration types.UID) string {
 	return derivedName(StateClaimLabel+"-", guest, owner, migration, maxClaimName)
 }
 
-// TakeState has the status say that the guest's state is on the claim of the migration's target.
-func (vmi *VirtualMachineInstance) TakeState() {
-	m, info := vmi.Status.MigrationState, vmi.StateClaimInfo()
-	if info == nil || m == nil || m.TargetPersistentStatePVCName == "" || m.TargetPersistentStatePVCName == info.ClaimName {
-		return
-	}
-	for i := range vmi.Status.VolumeStatus {
-		if s := &vmi.Status.VolumeStatus[i]; s.PersistentVolumeClaimInfo == info {
-			s.PersistentVolumeClaimInfo = info.DeepCopy()
-			s.Name, s.PersistentVolumeClaimInfo.ClaimName, s.PersistentVolumeClaimInfo.Capacity = m.TargetPersistentStatePVCName, m.TargetPersistentStatePVCName, nil
-		}
-	}
-}
-
 // StateClaimInfo is what the status says of the claim with the guest's state, or nil. The entry has the claim's name, as in
 // KubeVirt, where the other entries have the names of volumes.
 func (vmi *VirtualMachineInstance) StateClaimInfo() *PersistentVolumeClaimInfo {
@@ -77,15 +61,11 @@ func (vmi *VirtualMachineInstance) StateClaimInfo() *PersistentVolumeClaimInfo {
 	}
 	for i := range vmi.Status.VolumeStatus {
 		s := &vmi.Status.VolumeStatus[i]
-		if info := s.PersistentVolumeClaimInfo; info != nil && s.Name == info.ClaimName && !vmi.Spec.hasVolume(s.Name) {
+		if info := s.PersistentVolumeClaimInfo; info != nil && s.Name == info.ClaimName && vmi.Spec.Volume(s.Name) == nil {
 			return info
 		}
 	}
 	return nil
-}
-
-func (s *VirtualMachineInstanceSpec) hasVolume(name string) bool {
-	return slices.ContainsFunc(s.Volumes, func(v Volume) bool { return v.Name == name })
 }
 
 // stateStays is why the guest's state keeps the guest on its node; empty if the state can move. A migration makes a claim for the state at the target,

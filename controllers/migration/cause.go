@@ -76,8 +76,8 @@ func moot(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance,
 // unwanted is why a migration that is under way copies a disk to a claim that nobody wants any more; empty if it does not.
 func unwanted(vmi *v1.VirtualMachineInstance) string {
 	for _, m := range vmi.UserClaims() {
-		if to := vmi.MovesTo(m.VolumeName); to == nil || to.ClaimName != m.DestinationPVCInfo.ClaimName {
-			return fmt.Sprintf("the VirtualMachine's template does not name the claim %s any more, to which the migration copies the disk of volume %s", m.DestinationPVCInfo.ClaimName, m.VolumeName)
+		if to := vmi.MovesTo(m.VolumeName); to == nil || to.ClaimName != m.To() {
+			return fmt.Sprintf("the VirtualMachine's template does not name the claim %s any more, to which the migration copies the disk of volume %s", m.To(), m.VolumeName)
 		}
 	}
 	return ""

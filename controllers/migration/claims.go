@@ -62,15 +62,15 @@ func (r *Reconciler) makeClaims(ctx context.Context, w *work) (why string, err e
 		switch err := r.Live.Get(ctx, key, there); {
 		case err == nil && there.Labels[v1.CopyOfLabel] == string(w.migration.UID):
 			continue
-		case err == nil && !makes(w, m) && there.DeletionTimestamp != nil:
+		case err == nil && !w.vmi.Makes(m) && there.DeletionTimestamp != nil:
 			return fmt.Sprintf("the claim %q, to which the disk is to be copied, is being deleted", key.Name), nil
-		case err == nil && !makes(w, m):
+		case err == nil && !w.vmi.Makes(m):
 			continue
 		case err == nil:
 			return fmt.Sprintf("a claim %q that is not the migration's is in the way; delete it", key.Name), nil
 		case !apierrors.IsNotFound(err):
 			return "", fmt.Errorf("get claim %s: %w", key.Name, err)
-		case !makes(w, m):
+		case !w.vmi.Makes(m):
 			return fmt.Sprintf("the claim %q, to which the disk is to be copied, is gone", key.Name), nil
 		}
 		from := &corev1.PersistentVolumeClaim{}
@@ -98,11 +98,6 @@ func isOn(vmi *v1.VirtualMachineInstance, claim string) bool {
 		has := vmi.Claim(&v)
 		return has != nil && has.Name == claim
 	})
-}
-
-// makes says whether the migration makes the claim to which it copies a disk. It does not make a claim that a user named.
-func makes(w *work, m *v1.StorageMigratedVolumeInfo) bool {
-	return m.DestinationPVCInfo.ClaimName == v1.CopyName(specClaim(w.vmi, m.VolumeName), w.migration.UID)
 }
 
 // withoutVM says whether the VM of a VMI is gone, or is being deleted. The garbage collector would delete a claim of such a VM.

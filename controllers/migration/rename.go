@@ -28,11 +28,11 @@ func renames(vmi *v1.VirtualMachineInstance) []operation {
 	var out []operation
 	for _, m := range vmi.UserClaims() {
 		i := slices.IndexFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.VolumeName })
-		if has := vmi.Status.ClaimInfo(m.VolumeName); i < 0 || has == nil || has.ClaimName != m.DestinationPVCInfo.ClaimName {
+		if has := vmi.Status.ClaimInfo(m.VolumeName); i < 0 || has == nil || has.ClaimName != m.To() {
 			continue
 		}
 		v, at := &vmi.Spec.Volumes[i], fmt.Sprintf("/spec/volumes/%d", i)
-		switch claim := m.DestinationPVCInfo.ClaimName; {
+		switch claim := m.To(); {
 		case v.Claim() == nil || v.Claim().Name == claim:
 			continue
 		case v.PersistentVolumeClaim != nil:

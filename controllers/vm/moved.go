@@ -45,10 +45,8 @@ func moved(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, lost []string)
 // has copied the disk on, to a claim that a user named and that the VMI's spec names.
 func matters(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.MovedClaim) bool {
 	return !slices.ContainsFunc(vm.Status.PendingVolumes(), func(p v1.StorageMigratedVolumeInfo) bool {
-		return p.SourcePVCInfo != nil && p.SourcePVCInfo.ClaimName == m.HeldBy && p.DestinationPVCInfo != nil &&
-			slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool {
-				return v.Name == p.VolumeName && v.Claim() != nil && v.Claim().Name == p.DestinationPVCInfo.ClaimName
-			})
+		v := vmi.Spec.Volume(p.VolumeName)
+		return p.From() == m.HeldBy && v != nil && v.Claim() != nil && v.Claim().Name == p.To()
 	})
 }
 
@@ -111,25 +109,25 @@ func (r *Reconciler) dropLeft(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 		return nil
 	}
 	// The claims first: a claim of a migration that begins after this is not among them.
-	var claims corev1.PersistentVolumeClaimList
-	if err := r.Live.List(ctx, &claims, client.InNamespace(vm.Namespace), client.HasLabels{v1.CopyOfLabel}); err != nil {
-		return fmt.Errorf("list the claims to which migrations have copied disks: %w", err)
+	claims, err := r.copies(ctx, vm)
+	if err != nil {
+		return err
 	}
-	vmi, err := r.settled(ctx, vm, migration)
+	vmi, err = r.settled(ctx, vm, migration)
 	if vmi == nil || err != nil {
 		return err
 	}
 	status := vm.Status.DeepCopy()
 	for i := range status.MovedClaims {
 		m := &status.MovedClaims[i]
-		if m.CleanedUp == migration || !hasDisk(vmi, m) || !sound(vm, claims.Items, m) {
+		if m.CleanedUp == migration || !hasDisk(vmi, m) || !sound(claims, m) {
 			continue
 		}
 		if err := r.dropTemplate(ctx, vm, m.ClaimName); err != nil {
 			return err
 		}
-		for j := range claims.Items {
-			if c := &claims.Items[j]; c.Name != m.HeldBy && copyOf(vm, c, m) && c.DeletionTimestamp == nil {
+		for j := range claims {
+			if c := &claims[j]; c.Name != m.HeldBy && copyOf(c) == m.ClaimName && c.DeletionTimestamp == nil {
 				if err := r.drop(ctx, vm, c, c.UID); err != nil {
 					return err
 				}
@@ -164,17 +162,27 @@ func hasDisk(vmi *v1.VirtualMachineInstance, m *v1.MovedClaim) bool {
 	})
 }
 
-// sound reports whether the claim that has a disk is there to stay, and is what a migration made.
-func sound(vm *v1.VirtualMachine, claims []corev1.PersistentVolumeClaim, m *v1.MovedClaim) bool {
-	return slices.ContainsFunc(claims, func(c corev1.PersistentVolumeClaim) bool {
-		return c.Name == m.HeldBy && c.DeletionTimestamp == nil && copyOf(vm, &c, m)
-	})
+// copies returns the claims that migrations have made for the VM's disks, as the API server has them.
+func (r *Reconciler) copies(ctx context.Context, vm *v1.VirtualMachine) ([]corev1.PersistentVolumeClaim, error) {
+	var list corev1.PersistentVolumeClaimList
+	if err := r.Live.List(ctx, &list, client.InNamespace(vm.Namespace), client.HasLabels{v1.CopyOfLabel}); err != nil {
+		return nil, fmt.Errorf("list the claims to which migrations have copied disks: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(c corev1.PersistentVolumeClaim) bool {
+		return !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, &c)
+	}), nil
 }
 
-// copyOf reports whether a migration of the VM made a claim for the disk.
-func copyOf(vm *v1.VirtualMachine, claim *corev1.PersistentVolumeClaim, m *v1.MovedClaim) bool {
-	return claim.Annotations[v1.CopyOfAnnotation] == m.ClaimName &&
-		owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, claim)
+// copyOf returns the claim of the template whose disk was copied to a claim of copies.
+func copyOf(claim *corev1.PersistentVolumeClaim) string {
+	return claim.Annotations[v1.CopyOfAnnotation]
+}
+
+// sound reports whether the claim that has a disk is there to stay, and is what a migration made.
+func sound(copies []corev1.PersistentVolumeClaim, m *v1.MovedClaim) bool {
+	return slices.ContainsFunc(copies, func(c corev1.PersistentVolumeClaim) bool {
+		return c.Name == m.HeldBy && c.DeletionTimestamp == nil && copyOf(&c) == m.ClaimName
+	})
 }
 
 // dropTemplate deletes the DataVolume of the VM's template, whose claim goes with it. If there is no
@@ -252,13 +260,13 @@ func (r *Reconciler) findElsewhere(ctx context.Context, vm *v1.VirtualMachine, s
 
 // earlierCopy returns the name of a claim to which a migration copied a disk before, or "".
 func (r *Reconciler) earlierCopy(ctx context.Context, vm *v1.VirtualMachine, name string) (string, error) {
-	var claims corev1.PersistentVolumeClaimList
-	if err := r.Live.List(ctx, &claims, client.InNamespace(vm.Namespace), client.HasLabels{v1.CopyOfLabel}); err != nil {
-		return "", fmt.Errorf("%w: list the claims to which migrations have copied disks: %w", errUnread, err)
+	claims, err := r.copies(ctx, vm)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errUnread, err)
 	}
-	for i := range claims.Items {
-		if c := &claims.Items[i]; copyOf(vm, c, &v1.MovedClaim{ClaimName: name}) {
-			return c.Name, nil
+	for i := range claims {
+		if copyOf(&claims[i]) == name {
+			return claims[i].Name, nil
 		}
 	}
 	return "", nil

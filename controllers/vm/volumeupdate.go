@@ -54,7 +54,7 @@ func (r *Reconciler) findVolumeUpdate(ctx context.Context, vm *v1.VirtualMachine
 		looked++
 		var claim *corev1.PersistentVolumeClaim
 		if why == "" {
-			claim, why = r.lookAtClaim(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: m.DestinationPVCInfo.ClaimName})
+			claim, why = r.lookAtClaim(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: m.To()})
 		}
 		if why == "" {
 			why = unfit(vmi, m, claim)
@@ -85,7 +85,7 @@ func readyBefore(vm *v1.VirtualMachine, m *v1.StorageMigratedVolumeInfo) *v1.Per
 // claimedBy returns which other volume has, or is to have, the claim to which a disk is to be copied, or "" if
 // there is none. It is pure.
 func claimedBy(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo) string {
-	to := m.DestinationPVCInfo.ClaimName
+	to := m.To()
 	for i := range vmi.Spec.Volumes {
 		if claim := vmi.Claim(&vmi.Spec.Volumes[i]); vmi.Spec.Volumes[i].Name != m.VolumeName && claim != nil &&
 			claim.Name == to {
@@ -138,7 +138,7 @@ func unfit(vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo,
 	case claim.DeletionTimestamp != nil:
 		return fmt.Sprintf("claim %s is being deleted", claim.Name)
 	case has == nil:
-		return fmt.Sprintf("nothing is known yet of claim %s", m.SourcePVCInfo.ClaimName)
+		return fmt.Sprintf("nothing is known yet of claim %s", m.From())
 	case to.IsBlock():
 		return fmt.Sprintf("a disk can be copied to a claim of volumeMode Filesystem only, and claim %s is of Block",
 			claim.Name)
@@ -163,9 +163,8 @@ func (u *volumeUpdate) condition(vmi *v1.VirtualMachineInstance) *v1.VirtualMach
 	if len(u.pending) == 0 {
 		return nil
 	}
-	copied := fmt.Sprintf("from claim %s to claim %s",
-		u.pending[0].SourcePVCInfo.ClaimName, u.pending[0].DestinationPVCInfo.ClaimName)
-	disks := fmt.Sprintf("the disk of volume %s, %s", u.pending[0].VolumeName, copied)
+	first := &u.pending[0]
+	disks := fmt.Sprintf("the disk of volume %s, from claim %s to claim %s", first.VolumeName, first.From(), first.To())
 	if more := len(u.pending) - 1; more > 0 {
 		disks += fmt.Sprintf(", and %d more", more)
 	}

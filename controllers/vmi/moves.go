@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
@@ -78,16 +77,6 @@ func named(vm *v1.VirtualMachine, volume string) *v1.PersistentVolumeClaimInfo {
 	return nil
 }
 
-// movesTo returns the claim that the status has for a volume, or nil.
-func movesTo(status *v1.VirtualMachineInstanceStatus, volume string) *v1.PersistentVolumeClaimInfo {
-	for i := range status.VolumeStatus {
-		if status.VolumeStatus[i].Name == volume {
-			return status.VolumeStatus[i].MovesTo
-		}
-	}
-	return nil
-}
-
 // copyable returns the volumes whose disks a migration may copy, if a policy permits it. They are those of the
 // VM's own dataVolumeTemplates, so that the old claim may be deleted, on file systems that only one node can
 // use. It is pure. vm may be nil.
@@ -98,20 +87,11 @@ func copyable(vmi *v1.VirtualMachineInstance, vm *v1.VirtualMachine) []string {
 	var out []string
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		claim, info := v.Claim(), vmi.Status.ClaimInfo(v.Name)
-		switch {
-		case claim == nil || claim.Overlay || claim.ReadOnly || vm.DataVolumeTemplate(claim.Name) == nil:
-		case info == nil || info.IsBlock() || slices.Contains(info.AccessModes, corev1.ReadWriteMany):
-		case !isDisk(vmi, v.Name) || handover.OnlyRead(vmi, v.Name):
-		default:
+		if vmi.CanCopy(v) && vm.DataVolumeTemplate(v.Claim().Name) != nil && !vmi.Status.ClaimInfo(v.Name).IsShared() {
 			out = append(out, v.Name)
 		}
 	}
 	return out
-}
-
-func isDisk(vmi *v1.VirtualMachineInstance, volume string) bool {
-	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == volume })
 }
 
 // machine returns the VM that controls a VMI, or nil. A VM's VMI has the VM's name.

@@ -135,8 +135,10 @@ func volumeStatus(vmi *v1.VirtualMachineInstance, claims map[string]*corev1.Pers
 	var out []v1.VolumeStatus
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name], Moves: vmi.CopiesClaim(v.Name),
-			MovesTo: movesTo(&vmi.Status, v.Name)}
+		s := v1.VolumeStatus{Name: v.Name, Target: targets[v.Name]}
+		if old := vmi.Status.Volume(v.Name); old != nil {
+			s.Moves, s.MovesTo = old.Moves, old.MovesTo
+		}
 		if source := vmi.Claim(v); source != nil {
 			s.PersistentVolumeClaimInfo = vmi.Status.ClaimInfo(v.Name)
 			if claim := claims[source.Name]; claim != nil {
