@@ -6,18 +6,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A migration can copy the disk of a volume to another claim. status.migratedVolumes of the VirtualMachineInstance says
-// between which claims the migration that is under way copies.
+// A migration can replace a claim by another. Package claimcopy has the rules: who makes the new claim, and who deletes
+// which claim when. While the migration is under way, the VirtualMachineInstance's status says which claims it
+// replaces: status.migratedVolumes those of disks, and status.migrationState that of the guest's state.
 
 const (
-	// CopyOfLabel is on a claim to which a migration copies a disk. Its value is the UID of the migration.
+	// CopyOfLabel is on a claim that a migration makes. Its value is the UID of the migration.
 	CopyOfLabel = "kubeqemu.io/copied-by-migration"
-	// CopyOfAnnotation is on such a claim, too. It names the claim of the VirtualMachine's template whose disk it has.
+	// CopyOfAnnotation is on such a claim, too. It names the claim that the new claim replaces. For a disk that is the
+	// claim of the VirtualMachine's template, whichever claim had the disk. For the guest's state it is the claim that
+	// the state leaves: while that claim is there to stay, the state is there.
 	CopyOfAnnotation = "kubeqemu.io/copy-of"
+	// CopyOfUIDAnnotation is on a claim for the guest's state, too: the UID of the claim that the state leaves. A claim
+	// that somebody makes later with that name is another.
+	CopyOfUIDAnnotation = "kubeqemu.io/copy-of-uid"
 )
 
-// CopyName returns the name of the claim to which a migration copies the disk of a volume. claim is the claim that the
-// spec names, so that the names of later copies do not grow. The name is the same each time that it is asked for.
+// CopyName returns the name of the claim that a migration makes. claim is the claim that the spec names, or the usual
+// claim of the guest's state, so that the names of later copies do not grow. The name is the same each time that it is
+// asked for.
 func CopyName(claim string, migration types.UID) string {
 	return derivedName("", claim, types.UID(claim), migration, maxClaimName)
 }

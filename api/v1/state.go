@@ -12,12 +12,6 @@ import (
 const (
 	// StateClaimLabel is KubeVirt's label of the claim. Its value is the VirtualMachine's name.
 	StateClaimLabel = "persistent-state-for"
-	// StateCopyLabel is on a claim that a migration makes for the guest's state at the target. Its value is the UID of the migration.
-	StateCopyLabel = "kubeqemu.io/state-of-migration"
-	// StateCopyOfAnnotation is on such a claim, too. It names the claim that the state leaves. While that claim is there to stay, the state is there.
-	StateCopyOfAnnotation = "kubeqemu.io/state-copy-of"
-	// StateCopyOfUIDAnnotation is on such a claim, too: the UID of the claim that the state leaves. A claim that somebody makes later with that name is another.
-	StateCopyOfUIDAnnotation = "kubeqemu.io/state-copy-of-uid"
 	// StateClaimBytes is how much storage the claim asks for, KubeVirt's 10Mi.
 	StateClaimBytes = 10 << 20
 )
@@ -46,11 +40,6 @@ func (d *DomainSpec) PersistentVariables() bool {
 // is of the owner's UID, so that nothing can make two claims for one owner.
 func StateClaimName(guest string, owner types.UID) string {
 	return derivedName(StateClaimLabel+"-", guest, owner, FirstPod, maxClaimName)
-}
-
-// StateCopyName is the name of the claim that a migration makes for a guest's state at the target. The name is the same each time that it is asked for.
-func StateCopyName(guest string, owner, migration types.UID) string {
-	return derivedName(StateClaimLabel+"-", guest, owner, migration, maxClaimName)
 }
 
 // StateClaimInfo is what the status says of the claim with the guest's state, or nil. The entry has the claim's name, as in

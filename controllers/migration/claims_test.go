@@ -143,8 +143,7 @@ func TestFailedMigrationLeavesNoClaim(t *testing.T) {
 	}
 }
 
-// TestClaimOfTheGuestsDiskIsKept: the claim of a guest that has ended on the target is kept, and so is the claim that the VM has noted,
-// whatever has become of the VMI.
+// TestClaimOfTheGuestsDiskIsKept: the claim of a guest that has ended on the target is kept.
 func TestClaimOfTheGuestsDiskIsKept(t *testing.T) {
 	c := newCluster(t)
 	c.onClaim()
@@ -162,34 +161,6 @@ func TestClaimOfTheGuestsDiskIsKept(t *testing.T) {
 	}
 	if now, vmi := c.steps(m); now.Status.Phase != v1.MigrationFailed || len(c.claims()) != 1 || vmi.Claim(&vmi.Spec.Volumes[0]).Name != c.claims()[0].Name {
 		t.Errorf("%s, claims %v", now.Status.Phase, c.claims())
-	}
-	for noted, want := range map[bool]int{true: 1, false: 0} {
-		c := newCluster(t)
-		c.onClaim()
-		m := c.migration("m", "a")
-		c.comes(m, v1.MigrationPreparingTarget)
-		vm, vmi := &v1.VirtualMachine{}, &v1.VirtualMachineInstance{}
-		for _, o := range []client.Object{vm, vmi} {
-			if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}, o); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if noted {
-			vm.Status.MovedClaims = []v1.MovedClaim{{ClaimName: "root", HeldBy: v1.CopyName("root", "m")}}
-			if err := c.client.Update(t.Context(), vm); err != nil {
-				t.Fatal(err)
-			}
-		}
-		vmi.Finalizers = nil
-		if err := c.client.Update(t.Context(), vmi); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.client.Delete(t.Context(), vmi); err != nil {
-			t.Fatal(err)
-		}
-		if now, _ := c.steps(m); now.Status.Phase != v1.MigrationFailed || hasFinalizer(now) || len(c.claims()) != want {
-			t.Errorf("noted %t: %s, claims %v", noted, now.Status.Phase, c.claims())
-		}
 	}
 }
 
@@ -305,18 +276,6 @@ func TestMigrationWithoutFinalizerLeavesNoClaim(t *testing.T) {
 	}
 }
 
-// TestMigrationEndsIfTheSourceClaimIsGone: a migration whose source's claim is gone ends with the reason.
-func TestMigrationEndsIfTheSourceClaimIsGone(t *testing.T) {
-	c := newCluster(t)
-	c.onClaim()
-	if err := c.client.Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "root-0"}}); err != nil {
-		t.Fatal(err)
-	}
-	if now, _ := c.steps(c.migration("m", "a")); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, `the claim "root-0", whose disk is to be copied, is gone`) {
-		t.Errorf("%+v", now.Status)
-	}
-}
-
 // TestGuestThatMayHaveRunKeepsTheNewClaim: a guest that may have written to its new claim does not come back to the old one. It does if the target's
 // launcher says that the guest never ran.
 func TestGuestThatMayHaveRunKeepsTheNewClaim(t *testing.T) {
@@ -334,35 +293,5 @@ func TestGuestThatMayHaveRunKeepsTheNewClaim(t *testing.T) {
 		if got := vmi.Status.MigrationState.Decision == v1.DecisionSource; got != back || (len(c.claims()) == 0) != back {
 			t.Errorf("%s: decided for %s, claims %v", reason, vmi.Status.MigrationState.Decision, c.claims())
 		}
-	}
-}
-
-// TestClaimOfADetachedDiskStays: a claim that the VM has noted stays, although the next VMI does not have the disk.
-func TestClaimOfADetachedDiskStays(t *testing.T) {
-	c := newCluster(t)
-	c.onClaim()
-	m := c.migration("m", "a")
-	c.comes(m, v1.MigrationRunning)
-	vm, vmi := &v1.VirtualMachine{}, &v1.VirtualMachineInstance{}
-	for _, o := range []client.Object{vm, vmi} {
-		if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}, o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	vm.Status.MovedClaims = []v1.MovedClaim{{ClaimName: "root", HeldBy: v1.CopyName("root", "m")}}
-	if err := c.client.Update(t.Context(), vm); err != nil {
-		t.Fatal(err)
-	}
-	owners := vmi.OwnerReferences
-	vmi.Finalizers = nil
-	if err := c.client.Update(t.Context(), vmi); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.client.Delete(t.Context(), vmi); err != nil {
-		t.Fatal(err)
-	}
-	c.make(&v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "next", OwnerReferences: owners}})
-	if now, _ := c.steps(m); now.Status.Phase != v1.MigrationFailed || hasFinalizer(now) || len(c.claims()) != 1 {
-		t.Errorf("%s, claims %v", now.Status.Phase, c.claims())
 	}
 }

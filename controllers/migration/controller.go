@@ -149,8 +149,8 @@ func (r *Reconciler) orphan(ctx context.Context, key types.NamespacedName) (ctrl
 		}
 		w.orphan = true
 		after, err := r.step(ctx, w)
-		if err == nil {
-			err = r.removeClaims(ctx, gone)
+		if err == nil && gone.Status.Phase == v1.MigrationFailed {
+			err = r.claims().Remove(ctx, gone)
 		}
 		return ctrl.Result{RequeueAfter: after}, kit.IgnoreConflict(err)
 	}

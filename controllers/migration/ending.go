@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -324,7 +323,7 @@ func (r *Reconciler) arrive(ctx context.Context, w *work) (time.Duration, error)
 		return 0, err // its event brings us back
 	}
 	if w.orphan && why == "" { // nobody comes back to a migration that has ended, and has no object
-		if err := r.handOverLast(ctx, w); err != nil {
+		if err := r.claims().HandOver(ctx, w.vmi); err != nil {
 			return 0, err
 		}
 	}
@@ -404,7 +403,7 @@ func (r *Reconciler) conclude(ctx context.Context, w *work) (time.Duration, erro
 		return wait, err
 	}
 	if hasFinalizer(w.migration) {
-		if err := errors.Join(r.leaveStateClaim(ctx, w), r.removeClaims(ctx, w.migration)); err != nil {
+		if err := r.leaveClaims(ctx, w); err != nil {
 			return 0, err
 		}
 		freed := w.migration.DeepCopy()

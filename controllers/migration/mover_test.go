@@ -277,7 +277,7 @@ func TestMigrationToAGoneClaimFails(t *testing.T) {
 	for range 3 {
 		_, now = c.steps(m)
 	}
-	if s := now.Status.MigrationState; s == nil || s.Decision != v1.DecisionSource || !strings.Contains(s.FailureReason, `the claim "next", to which the disk is to be copied, is gone`) {
+	if s := now.Status.MigrationState; s == nil || s.Decision != v1.DecisionSource || !strings.Contains(s.FailureReason, `the claim "next", to which the disk of volume disk is to be copied, is gone`) {
 		t.Errorf("%+v", s)
 	}
 }

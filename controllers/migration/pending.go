@@ -18,8 +18,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
 	"github.com/kubeqemu/kubeqemu/api/nodefit"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/claimcopy"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
-	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 )
 
 // waitDelay is the time between two looks at a migration that waits. Events mostly bring the next look.
@@ -65,7 +65,7 @@ func (r *Reconciler) wait(ctx context.Context, w *work) (time.Duration, error) {
 		}
 		return 0, err
 	}
-	if err := r.handOverLast(ctx, w); err != nil {
+	if err := r.claims().HandOver(ctx, w.vmi); err != nil {
 		return 0, err
 	}
 	return 0, r.begin(ctx, w, config, policy)
@@ -202,8 +202,8 @@ func (r *Reconciler) configuration(ctx context.Context) (*v1.MigrationConfigurat
 // target at a time. policy may be nil.
 func (r *Reconciler) begin(ctx context.Context, w *work, config *v1.MigrationConfiguration, policy *v1alpha1.MigrationPolicy) error {
 	target := v1.LauncherPodName(w.vmi.Name, w.vmi.UID, w.migration.UID)
-	claims, name := copies(w.vmi, w.migration), ""
-	from, to := stateclaim.Move(w.vmi, w.migration.UID)
+	claims, name := claimcopy.Disks(w.vmi, w.migration), ""
+	from, to := claimcopy.State(w.vmi, w.migration.UID)
 	if policy != nil {
 		config, name = overridden(config, policy), policy.Name
 	}

@@ -90,7 +90,7 @@ func TestStateGetsAClaimAtTheTarget(t *testing.T) {
 			t.Fatal(err)
 		}
 		if of := metav1.GetControllerOf(made); of == nil || of.Kind != owner || *made.Spec.StorageClassName != "local" || made.Spec.VolumeName != "" || made.Spec.Resources.Requests.Storage().String() != "10Mi" ||
-			made.Annotations[v1.StateCopyOfAnnotation] != oldState || made.Labels[v1.StateClaimLabel] != "a" {
+			made.Annotations[v1.CopyOfAnnotation] != oldState || made.Labels[v1.StateClaimLabel] != "a" {
 			t.Errorf("of a %s: %+v", owner, made)
 		}
 		c.arrives(m)
@@ -191,40 +191,6 @@ func TestStateOfGuestThatEnded(t *testing.T) {
 	}
 }
 
-// TestStateClaimOfSomebodyElseIsNotTaken: somebody else's claim is not taken, and the reason names it.
-func TestStateClaimOfSomebodyElseIsNotTaken(t *testing.T) {
-	for want, there := range map[string]func(*cluster){
-		"is in the way; delete it": func(c *cluster) {
-			c.make(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1.StateCopyName("a", "vm", "m"), Labels: map[string]string{v1.StateCopyLabel: "m"}}})
-		},
-		`the claim "` + oldState + `" with the guest's state is gone`: func(c *cluster) {
-			if err := c.client.Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: oldState}}); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"to which the claim with the guest's state would belong, is gone": func(c *cluster) {
-			if err := c.client.Delete(t.Context(), &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"to which the guest's state was to move, is being deleted": func(c *cluster) {
-			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1.StateCopyName("a", "vm", "m"), Finalizers: []string{"kubernetes.io/pvc-protection"},
-				Labels: map[string]string{v1.StateClaimLabel: "a", v1.StateCopyLabel: "m"}, OwnerReferences: mustGet(t, c).OwnerReferences}}
-			c.make(claim)
-			if err := c.client.Delete(t.Context(), claim); err != nil {
-				t.Fatal(err)
-			}
-		},
-	} {
-		c := newCluster(t)
-		c.withState(corev1.ReadWriteOnce, false)
-		there(c)
-		if now, _ := c.steps(c.migration("m", "a")); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, want) {
-			t.Errorf("%+v, want %q", now.Status.MigrationState, want)
-		}
-	}
-}
-
 // removed has somebody remove a migration's object by force.
 func (c *cluster) removed(m *v1.VirtualMachineInstanceMigration) {
 	c.t.Helper()
@@ -292,25 +258,6 @@ func TestNextMigrationHandsTheStateOver(t *testing.T) {
 	s := mustGet(t, c).Status.MigrationState
 	if names := strings.Fields(c.states()); s.SourcePersistentStatePVCName != first || len(names) != 2 || strings.Contains(c.states(), oldState) {
 		t.Errorf("the state moves from %s to %s; claims %s", s.SourcePersistentStatePVCName, s.TargetPersistentStatePVCName, c.states())
-	}
-}
-
-// TestStateStaysOnACopyWhoseSourceStays: the state does not leave a copy whose own source is there to stay.
-func TestStateStaysOnACopyWhoseSourceStays(t *testing.T) {
-	c := newCluster(t)
-	c.withState(corev1.ReadWriteOnce, false)
-	older := &corev1.PersistentVolumeClaim{}
-	if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: oldState}, older); err != nil {
-		t.Fatal(err)
-	}
-	older.Annotations = map[string]string{v1.StateCopyOfAnnotation: "older"}
-	if err := c.client.Update(t.Context(), older); err != nil {
-		t.Fatal(err)
-	}
-	c.make(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "older", Labels: older.Labels, OwnerReferences: older.OwnerReferences}})
-	const want = `Delete the claim "older", and migrate the guest again`
-	if now, _ := c.steps(c.migration("m", "a")); now.Status.Phase != v1.MigrationFailed || !strings.Contains(now.Status.MigrationState.FailureReason, want) {
-		t.Errorf("%+v, want %q", now.Status.MigrationState, want)
 	}
 }
 

@@ -81,7 +81,7 @@ func (r *Reconciler) makeTarget(ctx context.Context, w *work) (time.Duration, er
 	if room, err := r.hasRoom(ctx, w, config); err != nil || !room {
 		return quotaDelay, err
 	}
-	if why, err := r.makeClaims(ctx, w); apierrors.IsForbidden(err) || apierrors.IsConflict(err) {
+	if why, err := r.claims().Make(ctx, w.vmi, w.migration); apierrors.IsForbidden(err) || apierrors.IsConflict(err) {
 		return r.refused(w, err)
 	} else if apierrors.IsInvalid(err) {
 		return 0, r.decideForSource(ctx, w, "a claim for the target cannot be made: "+err.Error())

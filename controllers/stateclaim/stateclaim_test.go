@@ -1,18 +1,13 @@
 package stateclaim
 
 import (
-	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -33,7 +28,7 @@ func claim(name, copyOf string, leaving bool) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{v1.StateClaimLabel: "a"},
 		OwnerReferences: moving(nil).OwnerReferences}}
 	if copyOf != "" {
-		c.Annotations = map[string]string{v1.StateCopyOfAnnotation: copyOf, v1.StateCopyOfUIDAnnotation: copyOf}
+		c.Annotations = map[string]string{v1.CopyOfAnnotation: copyOf}
 	}
 	if leaving {
 		c.DeletionTimestamp, c.Finalizers = ptr.To(metav1.Unix(1, 0)), []string{"kubernetes.io/pvc-protection"}
@@ -138,70 +133,6 @@ func TestStateIsAtTheTargetOnceDecided(t *testing.T) {
 	} {
 		if got := HasMoved(moving(tt.change)); got != tt.want {
 			t.Errorf("%s: %t, want %t", name, got, tt.want)
-		}
-	}
-}
-
-// TestOnlyTheLeftClaimIsDeleted: the claim that the state has left is deleted, and nothing else.
-func TestOnlyTheLeftClaimIsDeleted(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	foreign := claim("old", "", false)
-	foreign.OwnerReferences[0].UID = "another"
-	restored := claim("old", "", false)
-	restored.UID = "restored"
-	foreignCopy := claim("foreign", "old", false)
-	foreignCopy.OwnerReferences[0].UID = "another"
-	silent := moving(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.SourceState = nil })
-	unnamed := claim("new", "old", false)
-	delete(unnamed.Annotations, v1.StateCopyOfAnnotation)
-	for name, tt := range map[string]struct {
-		vmi    *v1.VirtualMachineInstance
-		claims []client.Object
-		want   string // the claims that are deleted, the one that the state has left first
-		kept   string
-	}{
-		"moved":                           {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false)}, "old", ""},
-		"not moved":                       {moving(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource }), []client.Object{claim("old", "", false), claim("new", "old", false)}, "", ""},
-		"done":                            {moving(nil), []client.Object{claim("new", "old", false)}, "", ""},
-		"being done":                      {moving(nil), []client.Object{claim("old", "", true), claim("new", "old", false)}, "", ""},
-		"the copy is gone":                {moving(nil), []client.Object{claim("old", "", false)}, "", "new, to which the state has moved, is gone"},
-		"the copy goes":                   {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", true)}, "", "is being deleted"},
-		"no copy of the old":              {moving(nil), []client.Object{claim("old", "", false), claim("new", "older", false)}, "", "of the claim new do not name it"},
-		"a user has removed the name":     {moving(nil), []client.Object{claim("old", "", false), unnamed}, "", "of the claim new do not name it"},
-		"only the target says so":         {silent, []client.Object{claim("old", "", false), claim("new", "old", false)}, "", "node1 has not written that it sends"},
-		"a failed move left another copy": {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), claim("left", "old", false)}, "old left", ""},
-		"another guest's copy":            {moving(nil), []client.Object{claim("old", "", false), claim("new", "old", false), foreignCopy}, "old", ""},
-		"restored from a backup":          {moving(nil), []client.Object{restored, claim("new", "old", false)}, "", "or has made old anew"},
-		"somebody else's":                 {moving(nil), []client.Object{foreign, claim("new", "old", false)}, "", ""},
-	} {
-		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(tt.claims...).Build()
-		got, err := HandOver(t.Context(), c, c, tt.vmi)
-		var left corev1.PersistentVolumeClaimList
-		if err := errors.Join(err, c.List(t.Context(), &left)); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		gone := strings.Fields(tt.want)
-		want := len(tt.claims) - len(gone)
-		if got.Deleted != strings.Join(gone[:min(len(gone), 1)], "") || len(left.Items) != want {
-			t.Errorf("%s: deleted %q, want %q; %d claims are left, want %d", name, got.Deleted, tt.want, len(left.Items), want)
-		}
-		if (got.Kept == "") != (tt.kept == "") || !strings.Contains(got.Kept, tt.kept) {
-			t.Errorf("%s: kept because %q, want %q", name, got.Kept, tt.kept)
-		}
-	}
-}
-
-// TestCopyIsFoundByTheVMsLabel: the copy is found by the VM's label, whatever somebody has made of the label of the claim that the state leaves.
-func TestCopyIsFoundByTheVMsLabel(t *testing.T) {
-	from := claim("old", "", false)
-	from.Labels[v1.StateClaimLabel] = "changed"
-	for _, name := range []string{"a", strings.Repeat("long", 20)} {
-		made := Copy(moving(func(vmi *v1.VirtualMachineInstance) { vmi.Name = name }), from)
-		if got := made.Labels[v1.StateClaimLabel]; got != v1.LabelOfName(name) || len(got) > 63 || made.Name != "new" || made.Annotations[v1.StateCopyOfAnnotation] != "old" {
-			t.Errorf("%s: %+v", name, made.ObjectMeta)
 		}
 	}
 }

@@ -169,7 +169,8 @@ func (r *Reconciler) copies(ctx context.Context, vm *v1.VirtualMachine) ([]corev
 		return nil, fmt.Errorf("list the claims to which migrations have copied disks: %w", err)
 	}
 	return slices.DeleteFunc(list.Items, func(c corev1.PersistentVolumeClaim) bool {
-		return !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, &c)
+		_, state := c.Labels[v1.StateClaimLabel]
+		return state || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, &c)
 	}), nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
+	"github.com/kubeqemu/kubeqemu/controllers/claimcopy"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
@@ -132,16 +131,9 @@ func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 			return unnotedDelay, nil
 		}
 	}
-	handed, err := stateclaim.HandOver(ctx, r.Client, r.Live, vmi)
-	switch {
-	case err != nil:
+	claims := claimcopy.Copier{Client: r.Client, Live: r.Live, Events: r.Events}
+	if err := claims.HandOver(ctx, vmi); err != nil {
 		return 0, err
-	case handed.Deleted != "":
-		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate",
-			"Deleted claim %s: the guest's state has moved to claim %s", handed.Deleted,
-			vmi.Status.MigrationState.TargetPersistentStatePVCName)
-	case handed.Kept != "":
-		r.Events.Eventf(vmi, nil, corev1.EventTypeWarning, v1.ReasonStateLeft, "Migrate", "%s", handed.Kept)
 	}
 	return 0, r.release(ctx, vmi)
 }

@@ -91,7 +91,7 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 
 // isCopy reports whether a migration made a claim with state.
 func isCopy(claim corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[v1.StateCopyOfAnnotation] != ""
+	return claim.Annotations[v1.CopyOfAnnotation] != ""
 }
 
 // leftClaims returns the names, in order, of the claims that may have the state of an earlier VM of the same
@@ -275,8 +275,8 @@ func trimState(from, to *corev1.PersistentVolumeClaim) {
 		return
 	}
 	to.Labels, to.DeletionTimestamp = map[string]string{v1.StateClaimLabel: value}, from.DeletionTimestamp
-	if of, ok := from.Annotations[v1.StateCopyOfAnnotation]; ok {
-		to.Annotations = map[string]string{v1.StateCopyOfAnnotation: of}
+	if of, ok := from.Annotations[v1.CopyOfAnnotation]; ok {
+		to.Annotations = map[string]string{v1.CopyOfAnnotation: of}
 	}
 	to.OwnerReferences = slices.Clone(from.OwnerReferences)
 }

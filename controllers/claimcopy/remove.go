@@ -1,0 +1,129 @@
+package claimcopy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
+	"github.com/kubeqemu/kubeqemu/internal/owner"
+)
+
+// Remove deletes the claims that a failed migration has made. It keeps a claim that has the disk or the state: the
+// guest may have ended on the target.
+func (c *Copier) Remove(ctx context.Context, migration *v1.VirtualMachineInstanceMigration) error {
+	var list corev1.PersistentVolumeClaimList
+	err := c.Live.List(ctx, &list, client.InNamespace(migration.Namespace),
+		client.MatchingLabels{v1.CopyOfLabel: string(migration.UID)})
+	if err != nil {
+		return fmt.Errorf("list the claims of the migration: %w", err)
+	}
+	for i := range list.Items {
+		made := &list.Items[i]
+		if made.DeletionTimestamp != nil || !isGuests(made, migration.Spec.VMIName) {
+			continue
+		}
+		g, err := c.lookAtGuest(ctx, migration, made)
+		if err != nil {
+			return err
+		}
+		if g.countsOn(made) {
+			continue
+		}
+		if err := c.delete(ctx, made); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// guest is what is known of a guest whose migration has failed, and of what the guest has on a claim.
+type guest struct {
+	migration *v1.VirtualMachineInstanceMigration
+	// vmi and vm are nil if they are gone.
+	vmi *v1.VirtualMachineInstance
+	vm  *v1.VirtualMachine
+	// from is the claim that the guest's state was to leave. It is nil if the claim is gone, and for a disk.
+	from *corev1.PersistentVolumeClaim
+}
+
+// lookAtGuest reads what is to be known before a claim is deleted that a migration has made.
+func (c *Copier) lookAtGuest(ctx context.Context, migration *v1.VirtualMachineInstanceMigration,
+	made *corev1.PersistentVolumeClaim) (g guest, err error) {
+	namespace, name := migration.Namespace, migration.Spec.VMIName
+	g.migration = migration
+	g.vmi, err = find(ctx, c, namespace, name, &v1.VirtualMachineInstance{})
+	switch {
+	case err != nil:
+	case hasState(made):
+		g.from, err = c.claim(ctx, namespace, made.Annotations[v1.CopyOfAnnotation])
+	default:
+		g.vm, err = find(ctx, c, namespace, name, &v1.VirtualMachine{})
+	}
+	return g, err
+}
+
+// hasState reports whether a migration has made a claim for a guest's state. The name tells it: nobody can change the
+// name.
+func hasState(made *corev1.PersistentVolumeClaim) bool {
+	return strings.HasPrefix(made.Name, v1.StateClaimLabel+"-")
+}
+
+// isGuests reports whether a claim that a migration has made is still the guest's. Otherwise somebody has taken the
+// claim away. A VMI without a VM has claims for its state only.
+func isGuests(made *corev1.PersistentVolumeClaim, name string) bool {
+	if vm := owner.Reference(made, v1.VirtualMachineGroupVersionKind.GroupKind()); vm != nil {
+		return vm.Name == name
+	}
+	vmi := owner.Reference(made, v1.VirtualMachineInstanceGroupVersionKind.GroupKind())
+	return vmi != nil && vmi.Name == name && hasState(made)
+}
+
+// countsOn reports whether somebody counts on what is on a claim. It is pure.
+func (g *guest) countsOn(made *corev1.PersistentVolumeClaim) bool {
+	if hasState(made) {
+		return g.countsOnState(made)
+	}
+	return g.countsOnDisk(made)
+}
+
+// countsOnDisk reports whether a claim has a disk of the VM that controls it. The VMI knows that if the disk is one of
+// its own. Its word counts for more than the VM's, which follows the VMI.
+func (g *guest) countsOnDisk(made *corev1.PersistentVolumeClaim) bool {
+	of := metav1.GetControllerOfNoCopy(made)
+	if g.vmi != nil {
+		vm := owner.Reference(g.vmi, v1.VirtualMachineGroupVersionKind.GroupKind())
+		for i := range g.vmi.Spec.Volumes {
+			v := &g.vmi.Spec.Volumes[i]
+			if named := v.Claim(); vm != nil && vm.UID == of.UID && named != nil &&
+				named.Name == made.Annotations[v1.CopyOfAnnotation] {
+				return g.vmi.Claim(v).Name == made.Name
+			}
+		}
+	}
+	return g.vm != nil && g.vm.UID == of.UID && g.vm.Status.Holds(made.Name)
+}
+
+// countsOnState reports whether a claim has the guest's state: the guest has ended at the target, or the claim that the
+// state left is gone. Nothing counts on the claim of a migration of which it was not decided that the guest runs at the
+// target. A claim without the guest's label, or that does not say what it is a copy of, has the state, too: somebody
+// has changed the claim, and may want it.
+func (g *guest) countsOnState(made *corev1.PersistentVolumeClaim) bool {
+	if made.Labels[v1.StateClaimLabel] != v1.LabelOfName(g.migration.Spec.VMIName) {
+		return true
+	}
+	if g.vmi != nil {
+		m := g.vmi.Status.MigrationState
+		if last := m != nil && m.MigrationUID == g.migration.UID; last && m.Decision != v1.DecisionTarget {
+			return false
+		} else if last && stateclaim.HasMoved(g.vmi) {
+			return true
+		}
+	}
+	return g.from == nil || g.from.DeletionTimestamp != nil
+}
