@@ -47,6 +47,16 @@ func (vmi *VirtualMachineInstance) Claim(v *Volume) *VolumeClaim {
 	return claim
 }
 
+// VolumeOn returns the volume that a claim has now, or nil.
+func (vmi *VirtualMachineInstance) VolumeOn(claim string) *Volume {
+	for i := range vmi.Spec.Volumes {
+		if has := vmi.Claim(&vmi.Spec.Volumes[i]); has != nil && has.Name == claim {
+			return &vmi.Spec.Volumes[i]
+		}
+	}
+	return nil
+}
+
 // heldClaims returns the claims that ClaimsAnnotation names, by the claims in the spec. An annotation that cannot be
 // read names none.
 func (vmi *VirtualMachineInstance) heldClaims() map[string]string {

@@ -1,25 +1,24 @@
 // Package claimcopy replaces claims by others when guests move.
 //
 // A claim that only one node can use does not come along when its guest moves. So the guest gets another claim at the
-// target, and QEMU copies there what the guest has. There are three wishes for that:
+// target, and QEMU copies there what the guest has. Three wishes lead to that:
 //
-//	the wish                                          the new claim   then, the old claim   or else, the new claim
-//	a MigrationPolicy lets disks be copied            the migration's is deleted            is deleted
-//	the VirtualMachine's template names a new claim   its user's      stays                 stays
-//	the guest has state that outlives it              the migration's is deleted            is deleted
+//	the wish                                the new claim is   after a success    after a failure
+//	a MigrationPolicy lets disks be copied  the migration's    the old one goes   the new one goes
+//	the VM's template names a new claim     its user's         both stay          both stay
+//	the guest has state that outlives it    the migration's    the old one goes   the new one goes
 //
-// "Then" is a migration that has succeeded, and "or else" one that has failed. A claim that is deleted is one that
-// nobody counts on: the other one has the disk or the state, and is there to stay. Who counts on which claim stands in
-// the VirtualMachine's status for disks. For state it stands in the claims themselves: see package stateclaim.
+// A claim goes only if nobody counts on it: the other one has the disk or the state, and is there to stay. The status
+// of the VM says which claim has which disk. The claims themselves say which of them has the state: see package
+// stateclaim.
 //
-// The package has three acts: Make before the target's pod, Remove after a failure, and HandOver after a success. What
-// a success leaves of disks package vm deletes, which writes the VirtualMachine's status.
+// The package has three acts: Make before the target's pod, Remove after a failure, and HandOver after a success.
+// Package vm deletes what disks have left, because it writes the status of the VM.
 package claimcopy
 
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -97,7 +96,7 @@ func Disks(vmi *v1.VirtualMachineInstance,
 			continue
 		}
 		to := vmi.MovesTo(v.Name).DeepCopy()
-		if to != nil && isOn(vmi, to.ClaimName) {
+		if to != nil && vmi.VolumeOn(to.ClaimName) != nil {
 			to = nil // another disk of the guest is there, and the VM's controller is about to notice that
 		}
 		if migration.Annotations[v1.VolumeUpdateAnnotation] == "" && (has.IsShared() || vmi.CopiesClaim(v.Name)) {
@@ -114,14 +113,6 @@ func Disks(vmi *v1.VirtualMachineInstance,
 			v1.StorageMigratedVolumeInfo{VolumeName: v.Name, SourcePVCInfo: has.DeepCopy(), DestinationPVCInfo: to})
 	}
 	return out
-}
-
-// isOn reports whether a claim has a disk of a VMI.
-func isOn(vmi *v1.VirtualMachineInstance, claim string) bool {
-	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool {
-		has := vmi.Claim(&v)
-		return has != nil && has.Name == claim
-	})
 }
 
 // State returns from which claim to which a migration takes a VMI's state: to the same one if both nodes can use it.

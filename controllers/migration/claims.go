@@ -20,10 +20,10 @@ func (r *Reconciler) claims() *claimcopy.Copier {
 // leaveClaims deletes the claims that nobody counts on after a migration: those that a failed one has made, and the one
 // that the guest's state has left.
 func (r *Reconciler) leaveClaims(ctx context.Context, w *work) error {
-	switch phase := w.migration.Status.Phase; {
-	case phase == v1.MigrationFailed:
+	switch {
+	case w.migration.Status.Phase == v1.MigrationFailed:
 		return r.claims().Remove(ctx, w.migration)
-	case phase == v1.MigrationSucceeded && w.mine():
+	case w.mine():
 		return r.claims().HandOver(ctx, w.vmi)
 	}
 	return nil
@@ -36,17 +36,13 @@ func (r *Reconciler) freeClaims(ctx context.Context, vmi *v1.VirtualMachineInsta
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(ended), pod); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	has := map[string]bool{}
+	state := ""
 	if m := vmi.Status.MigrationState; m != nil {
-		has[m.TargetPersistentStatePVCName] = true
-	}
-	for i := range vmi.Spec.Volumes {
-		if claim := vmi.Claim(&vmi.Spec.Volumes[i]); claim != nil {
-			has[claim.Name] = true
-		}
+		state = m.TargetPersistentStatePVCName
 	}
 	left := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.PersistentVolumeClaim != nil && !has[v.PersistentVolumeClaim.ClaimName]
+		claim := v.PersistentVolumeClaim
+		return claim != nil && claim.ClaimName != state && vmi.VolumeOn(claim.ClaimName) == nil
 	})
 	if !left {
 		return nil

@@ -22,8 +22,8 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// renames are the operations by which the spec of a VMI names the claims to which a migration has copied disks, and which users named. A JSON
-// patch leaves alone what this program does not know of a volume. It is pure.
+// renames returns the operations by which the spec of a VMI names the claims to which a migration has copied disks, and
+// which users named. A JSON patch leaves alone what this program does not know of a volume. It is pure.
 func renames(vmi *v1.VirtualMachineInstance) []operation {
 	var out []operation
 	for _, m := range vmi.UserClaims() {
@@ -38,7 +38,8 @@ func renames(vmi *v1.VirtualMachineInstance) []operation {
 		case v.PersistentVolumeClaim != nil:
 			out = append(out, operation{"replace", at + "/persistentVolumeClaim/claimName", claim})
 		case v.DataVolume != nil:
-			out = append(out, operation{"remove", at + "/dataVolume", nil}, operation{"add", at + "/persistentVolumeClaim", map[string]string{"claimName": claim}})
+			out = append(out, operation{"remove", at + "/dataVolume", nil},
+				operation{"add", at + "/persistentVolumeClaim", map[string]string{"claimName": claim}})
 		default:
 			continue
 		}
@@ -47,7 +48,7 @@ func renames(vmi *v1.VirtualMachineInstance) []operation {
 	return out
 }
 
-// nameClaims writes the VMI's spec, if the guest has disks on claims that users named. It says whether it has.
+// nameClaims writes the VMI's spec, if the guest has disks on claims that users named. It reports whether it has.
 func (r *Reconciler) nameClaims(ctx context.Context, w *work) (bool, error) {
 	settled := w.vmi.DeepCopy()
 	settled.Status.Settle()

@@ -1,8 +1,10 @@
-// Package stateclaim says which claim has a guest's state, and what becomes of the claim when the guest moves.
+// Package stateclaim says which claim has a guest's state, before the guest moves and afterwards. It is pure. Package
+// claimcopy makes and deletes the claims.
 //
-// A claim that only one node can use stays where it is. A guest that moves gets a new claim at the target, the copy, and QEMU sends
-// the state with the guest's memory. The copy counts once the claim of which it is a copy is being deleted. So that deletion, a single
-// request, is what hands the state over: before it the next start has the old state, after it the new one, and never both.
+// A claim that only one node can use stays where it is. A guest that moves gets a new claim at the target, the copy,
+// and QEMU sends the state with the guest's memory. The copy counts once the claim of which it is a copy is being
+// deleted. So that deletion, a single request, is what hands the state over: before it the next start has the old
+// state, after it the new one, and never both.
 package stateclaim
 
 import (
@@ -18,7 +20,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// Owner is what the claim with a VMI's state belongs to, and goes with: the VM, or the VMI if no VM has made it.
+// Owner returns what the claim with a VMI's state belongs to, and goes with: the VM, or the VMI if no VM has made it.
 func Owner(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
 	if vm := owner.Reference(vmi, v1.VirtualMachineGroupVersionKind.GroupKind()); vm != nil && vm.Name == vmi.Name {
 		return *vm
@@ -26,9 +28,10 @@ func Owner(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
 	return *metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)
 }
 
-// IsOwned says whether a claim is one with state, and belongs to what the claims with a VMI's state belong to. Neither the label nor the owner
-// alone will do. Without the owner, whoever may make claims could give a VM another state, and the claim would outlive the VM. A claim that is a VMI's
-// needs the form of the name, too: virt-controller may delete no other claim of a VMI.
+// IsOwned reports whether a claim is one with state, and belongs to what the claims with a VMI's state belong to.
+// Neither the label nor the owner alone will do. Without the owner, whoever may make claims could give a VM another
+// state, and the claim would outlive the VM. A claim that is a VMI's needs the form of the name, too: virt-controller
+// may delete no other claim of a VMI.
 func IsOwned(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) bool {
 	of := Owner(vmi)
 	return claim.Labels[v1.StateClaimLabel] != "" && Belongs(vmi, claim) &&
@@ -42,8 +45,8 @@ func Belongs(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim
 	return reference != nil && reference.UID == to.UID && reference.Name == to.Name
 }
 
-// Find is the claim with a VMI's state among claims, or nil. A copy does not count while the claim of which it is a copy is there to stay.
-// A claim that is being deleted comes last, and the one with the usual name first. Find is pure.
+// Find returns the claim with a VMI's state among claims, or nil. A copy does not count while the claim of which it is
+// a copy is there to stay. A claim that is being deleted comes last, and the one with the usual name first.
 func Find(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	var own []*corev1.PersistentVolumeClaim
 	for i := range claims {
@@ -52,7 +55,8 @@ func Find(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolumeClaim)
 		}
 	}
 	stays := func(name string) bool {
-		return slices.ContainsFunc(own, func(c *corev1.PersistentVolumeClaim) bool { return c.Name == name && c.DeletionTimestamp == nil })
+		return slices.ContainsFunc(own,
+			func(c *corev1.PersistentVolumeClaim) bool { return c.Name == name && c.DeletionTimestamp == nil })
 	}
 	usual := v1.StateClaimName(vmi.Name, Owner(vmi).UID)
 	var found *corev1.PersistentVolumeClaim
@@ -67,7 +71,7 @@ func Find(vmi *v1.VirtualMachineInstance, claims []corev1.PersistentVolumeClaim)
 	return found
 }
 
-// before says whether a claim counts for more than another.
+// before reports whether a claim counts for more than another.
 func before(a, b *corev1.PersistentVolumeClaim, usual string) bool {
 	switch aStays, bStays := a.DeletionTimestamp == nil, b.DeletionTimestamp == nil; {
 	case aStays != bStays:
@@ -78,15 +82,17 @@ func before(a, b *corev1.PersistentVolumeClaim, usual string) bool {
 	return a.Name < b.Name
 }
 
-// IsCopied says whether a migration takes the state to another claim. m may be nil.
+// IsCopied reports whether a migration takes the state to another claim. m may be nil.
 func IsCopied(m *v1.VirtualMachineInstanceMigrationState) bool {
-	return m != nil && m.TargetPersistentStatePVCName != "" && m.TargetPersistentStatePVCName != m.SourcePersistentStatePVCName
+	return m != nil && m.TargetPersistentStatePVCName != "" &&
+		m.TargetPersistentStatePVCName != m.SourcePersistentStatePVCName
 }
 
-// HasMoved says whether the state of a VMI's guest is on the copy of its last migration. It is so once it is decided that the guest runs at the
-// target: the target's launcher says that it has the guest only after all of the state is on the copy. The word of the target's node alone is not
-// enough: the node may be in other hands. The source's virt-handler writes that it sends the guest before it does, so that every guest that has
-// arrived has this word, too. Where the launcher has said that the guest never ran, the state stays where it was. Nothing has changed it.
+// HasMoved reports whether the state of a VMI's guest is on the copy of its last migration. It is so once it is decided
+// that the guest runs at the target: the target's launcher says that it has the guest only after all of the state is on
+// the copy. The word of the target's node alone is not enough: the node may be in other hands. The source's
+// virt-handler writes that it sends the guest before it does, so that every guest that has arrived has this word, too.
+// Where the launcher has said that the guest never ran, the state stays where it was. Nothing has changed it.
 func HasMoved(vmi *v1.VirtualMachineInstance) bool {
 	return Arrived(vmi) && vmi.Status.MigrationState.Sends()
 }
@@ -101,5 +107,6 @@ func Arrived(vmi *v1.VirtualMachineInstance) bool {
 		return true
 	}
 	c := vmi.Status.Condition(v1.ConditionReady)
-	return !vmi.IsFinal() || c == nil || c.Reason != string(control.ReasonStartFailed) && c.Reason != string(control.ReasonNeverStarted)
+	return !vmi.IsFinal() || c == nil ||
+		c.Reason != string(control.ReasonStartFailed) && c.Reason != string(control.ReasonNeverStarted)
 }

@@ -84,74 +84,23 @@ func held(list []v1.MovedClaim, named, has string) []v1.MovedClaim {
 	return list
 }
 
-// left returns the migration after which the claims are to be deleted that the VM's disks have left, or "" if
-// there is nothing to delete. A migration counts only if the guest ran on the target. It is pure.
-func left(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) types.UID {
-	if vm.DeletionTimestamp != nil || vmi == nil || len(vm.Status.MovedClaims) == 0 {
-		return ""
-	}
-	m := vmi.Status.MigrationState
-	if m == nil || !m.Completed || m.Failed || m.Decision != v1.DecisionTarget {
-		return ""
-	}
-	if !slices.ContainsFunc(vm.Status.MovedClaims, func(c v1.MovedClaim) bool {
-		return c.CleanedUp != m.MigrationUID && hasDisk(vmi, &c)
-	}) {
-		return ""
-	}
-	return m.MigrationUID
-}
-
-// dropLeft deletes the claims that the VM's disks have left.
-func (r *Reconciler) dropLeft(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
-	migration := left(vm, vmi)
-	if migration == "" {
+// left returns the disks that have left claims, which are still to be deleted. A migration counts only if the guest
+// ran on the target. It is pure. vmi may be nil.
+func left(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) []*v1.MovedClaim {
+	if vm.DeletionTimestamp != nil || vmi == nil {
 		return nil
 	}
-	// The claims first: a claim of a migration that begins after this is not among them.
-	claims, err := r.copies(ctx, vm)
-	if err != nil {
-		return err
+	last := vmi.Status.MigrationState
+	if last == nil || !last.Completed || last.Failed || last.Decision != v1.DecisionTarget {
+		return nil
 	}
-	vmi, err = r.settled(ctx, vm, migration)
-	if vmi == nil || err != nil {
-		return err
-	}
-	status := vm.Status.DeepCopy()
-	for i := range status.MovedClaims {
-		m := &status.MovedClaims[i]
-		if m.CleanedUp == migration || !hasDisk(vmi, m) || !sound(claims, m) {
-			continue
+	var out []*v1.MovedClaim
+	for i := range vm.Status.MovedClaims {
+		if m := &vm.Status.MovedClaims[i]; m.CleanedUp != last.MigrationUID && hasDisk(vmi, m) {
+			out = append(out, m)
 		}
-		if err := r.dropTemplate(ctx, vm, m.ClaimName); err != nil {
-			return err
-		}
-		for j := range claims {
-			if c := &claims[j]; c.Name != m.HeldBy && copyOf(c) == m.ClaimName && c.DeletionTimestamp == nil {
-				if err := r.drop(ctx, vm, c, c.UID); err != nil {
-					return err
-				}
-			}
-		}
-		m.CleanedUp = migration
 	}
-	return r.writeStatus(ctx, vm, *status)
-}
-
-// settled reads past the cache whether the VM and its VMI are as they seem. It returns the VMI, or nil if they
-// are not.
-func (r *Reconciler) settled(ctx context.Context, vm *v1.VirtualMachine,
-	migration types.UID) (*v1.VirtualMachineInstance, error) {
-	live := &v1.VirtualMachine{}
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
-		return nil, fmt.Errorf("get VirtualMachine: %w", err)
-	}
-	vmi, err := own(ctx, r.Live, vm)
-	if err != nil || vmi == nil || live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion ||
-		left(live, vmi) != migration {
-		return nil, err
-	}
-	return vmi, nil
+	return out
 }
 
 // hasDisk reports whether the guest of a VMI has its disk on the claim that the VM's status names.
@@ -160,6 +109,44 @@ func hasDisk(vmi *v1.VirtualMachineInstance, m *v1.MovedClaim) bool {
 		named, info := v.Claim(), vmi.Status.ClaimInfo(v.Name)
 		return named != nil && !named.Overlay && named.Name == m.ClaimName && info != nil && info.ClaimName == m.HeldBy
 	})
+}
+
+// dropLeft deletes the claims that the VM's disks have left. Before it does, it looks past the cache whether the VM
+// and its VMI are as they seem.
+func (r *Reconciler) dropLeft(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+	if len(left(vm, vmi)) == 0 {
+		return nil
+	}
+	// The copies first: a copy of a migration that begins after this is not among them.
+	copies, err := r.copies(ctx, vm)
+	if err != nil {
+		return err
+	}
+	live := &v1.VirtualMachine{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
+		return fmt.Errorf("get VirtualMachine: %w", err)
+	}
+	vmi, err = own(ctx, r.Live, vm)
+	if err != nil || live.UID != vm.UID || live.ResourceVersion != vm.ResourceVersion {
+		return err
+	}
+	for _, m := range left(live, vmi) {
+		if !sound(copies, m) {
+			continue
+		}
+		if err := r.dropTemplate(ctx, vm, m.ClaimName); err != nil {
+			return err
+		}
+		for i := range copies {
+			if c := &copies[i]; c.Name != m.HeldBy && copyOf(c) == m.ClaimName && c.DeletionTimestamp == nil {
+				if err := r.drop(ctx, vm, c, c.UID); err != nil {
+					return err
+				}
+			}
+		}
+		m.CleanedUp = vmi.Status.MigrationState.MigrationUID
+	}
+	return r.writeStatus(ctx, vm, live.Status)
 }
 
 // copies returns the claims that migrations have made for the VM's disks, as the API server has them.

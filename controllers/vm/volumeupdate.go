@@ -86,11 +86,8 @@ func readyBefore(vm *v1.VirtualMachine, m *v1.StorageMigratedVolumeInfo) *v1.Per
 // there is none. It is pure.
 func claimedBy(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, m *v1.StorageMigratedVolumeInfo) string {
 	to := m.To()
-	for i := range vmi.Spec.Volumes {
-		if claim := vmi.Claim(&vmi.Spec.Volumes[i]); vmi.Spec.Volumes[i].Name != m.VolumeName && claim != nil &&
-			claim.Name == to {
-			return fmt.Sprintf("volume %s has claim %s", vmi.Spec.Volumes[i].Name, to)
-		}
+	if v := vmi.VolumeOn(to); v != nil && v.Name != m.VolumeName {
+		return fmt.Sprintf("volume %s has claim %s", v.Name, to)
 	}
 	for _, v := range vm.Spec.Template.Spec.Volumes {
 		if claim := v.Claim(); v.Name != m.VolumeName && claim != nil && vm.Status.HeldBy(claim.Name) == to {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -91,7 +90,7 @@ func copyInto(dir *os.File, name, template string, size int64) error {
 		return err
 	}
 	defer source.Close()
-	root := "/proc/self/fd/" + strconv.Itoa(int(dir.Fd()))
+	root := through(dir)
 	f, err := os.CreateTemp(root, "."+name+"-*")
 	if err != nil {
 		return explainCreate(root, name, err)

@@ -162,6 +162,7 @@ func ForgetTPM(root, folder string, arriving *os.File) error {
 	return os.RemoveAll(filepath.Join(through(dir), filepath.Base(arriving.Name()))) // follows no links
 }
 
+// through returns a path to a folder that is open.
 func through(dir *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) }
 
 // tpmNames are the names in the folder of a volume's TPM.
