@@ -57,7 +57,7 @@ func (l *launcher) doPlain(ctx context.Context, a life.Action, asker *link.Comma
 	case life.Exec:
 		if err := l.exec(ctx); err != nil {
 			l.exited, l.events = nil, nil
-			l.endTPM()
+			l.tpm.Destroy()
 			l.hear(ctx, life.ExecFailed{Err: err}, nil)
 		}
 	case life.Press:

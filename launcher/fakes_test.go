@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/process/processtest"
 )
 
@@ -299,8 +300,8 @@ func TestStderrIsBounded(t *testing.T) {
 	begin := time.Now()
 	v.start()
 	end := v.expectEnd(control.ReasonGuestShutdown, "")
-	most := stderrBurst + int(time.Since(begin).Seconds()+1)*stderrBytesPerSecond
-	if info, err := v.Stderr.Stat(); err != nil || info.Size() < stderrBurst/2 || info.Size() > int64(most) {
+	most := podlog.MessageBurst + int(time.Since(begin).Seconds()+1)*podlog.MessageBytesPerSecond
+	if info, err := v.Stderr.Stat(); err != nil || info.Size() < podlog.MessageBurst/2 || info.Size() > int64(most) {
 		t.Errorf("stderr in the pod's log has %d bytes, want at most %d (%v)", info.Size(), most, err)
 	}
 	if !strings.Contains(v.log.String(), "left out messages of QEMU") {

@@ -92,10 +92,6 @@ const (
 	handshakeTimeout = 60 * time.Second
 	// hugePagesPerGiB is how much longer the handshake may take for each GiB of huge pages.
 	hugePagesPerGiB = 10 * time.Second
-	// stderrBytesPerSecond and stderrBurst limit how many bytes of QEMU's messages go to the
-	// pod's log. QEMU says little, but a guest can make it warn without end.
-	stderrBytesPerSecond = 4 << 10
-	stderrBurst          = 128 << 10
 	// drainTimeout bounds the wait for QEMU's last events after its exit.
 	drainTimeout = time.Second
 )
@@ -113,18 +109,14 @@ type launcher struct {
 	stderr *podlog.Log   // passes QEMU's messages on to the pod's log
 	leases []io.Closer   // DHCP servers, and those for IPv6
 
-	start  *control.StartRequest
-	files  map[string]*os.File // of the start request, by name, until QEMU has them
-	images map[string]*os.File // of disks in volumes, likewise
-	abort  context.CancelFunc  // ends the preparation or the handshake
+	start *control.StartRequest
+	files map[string]*os.File // of the start, by name, until QEMU has them
+	abort context.CancelFunc  // ends the preparation or the handshake
+
+	vmParts
 
 	cpus *pinning.Plan // nil for a guest that shares its CPUs
 	qemu *process.QEMU
-	tpm  *process.TPM // nil without a TPM
-	// arrivingTPM is the open folder of a TPM in a volume, until its guest has arrived and runs.
-	arrivingTPM *os.File
-	// keepingTPM: the state of a TPM that has arrived is not yet the one that counts.
-	keepingTPM bool
 	// variables is the file of the guest's UEFI variables, as QEMU has it; nil without UEFI.
 	variables *os.File
 	qmp       *qmp.Client
@@ -152,24 +144,34 @@ func Run(ctx context.Context, config Config) control.Termination {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := &launcher{Config: config, results: make(chan func()), canceled: ctx.Done(), busy: busy{}, timers: newTimers()}
-	defer l.close()
-	var err error
-	if l.probes, err = agent.ListenForProbes(config.AgentSocket, config.Log); err != nil {
-		config.Log.Warn("probes are not answered", "error", err)
-	}
-	process.Warm()
-	version, err := l.askVersion(ctx)
+	l.vmParts = l.newParts(ctx)
+	err := l.live(ctx)
+	failed := l.close()
 	switch {
 	case errors.Is(err, errStopped):
 		return control.Termination{Reason: control.ReasonNeverStarted, Message: err.Error()}
 	case err != nil:
 		return control.Termination{Reason: control.ReasonStartFailed, Message: err.Error()}
 	}
-	l.link = link.New(config.SlotSocket, version, l.report(), config.Log)
+	return l.termination(failed)
+}
+
+// live goes through the VM's life. The error says why there was none.
+func (l *launcher) live(ctx context.Context) error {
+	var err error
+	if l.probes, err = agent.ListenForProbes(l.AgentSocket, l.Log); err != nil {
+		l.Log.Warn("probes are not answered", "error", err)
+	}
+	process.Warm()
+	version, err := l.askVersion(ctx)
+	if err != nil {
+		return err
+	}
+	l.link = link.New(l.SlotSocket, version, l.report(), l.Log)
 	for l.life.Phase != life.Ended {
 		l.step(ctx)
 	}
-	return l.termination()
+	return nil
 }
 
 var errStopped = errors.New("asked to end before the launcher was ready")
@@ -246,6 +248,9 @@ func (l *launcher) note(before life.State) {
 			l.agent.End()
 		}
 	}
+	if ending := l.life.TPM.Ending; ending != "" && ending != before.TPM.Ending {
+		l.Log.Info("the TPM's emulator has ended", "how", ending)
+	}
 	switch silent := l.life.Silence == life.Silent; {
 	case silent == (before.Silence == life.Silent):
 	case silent:
@@ -266,8 +271,8 @@ func (l *launcher) report() control.StateReport {
 		if last := l.qemu.LastLine(); r.Failure != "" && l.life.Order.Incoming && last != "" {
 			r.Failure += ": " + last
 		}
-		if r.Failure != "" && l.life.MayMissTPM() && l.tpm.HasEnded() && l.tpm.Ending().Exit != (life.Exit{}) {
-			r.Failure += "; " + l.tpm.Ending().String()
+		if end, ended := l.tpm.Ended(); ended && end.Exit != (life.Exit{}) && r.Failure != "" && l.life.MayMissTPM() {
+			r.Failure += "; " + end.String()
 		}
 	}
 	r.Jobs = l.jobs.list()
@@ -275,14 +280,14 @@ func (l *launcher) report() control.StateReport {
 	return r
 }
 
-// termination returns how the VM ended, with QEMU's last words. It waits for the end of the TPM's emulator.
-func (l *launcher) termination() control.Termination {
+// termination returns how the VM ended, with QEMU's last words. failed says how parts of the VM have failed.
+func (l *launcher) termination(failed error) control.Termination {
 	t := l.life.Termination()
 	if l.qemu != nil {
 		t.Stderr = l.qemu.Said()
 	}
-	if err := l.closeTPM(); err != nil && t.Reason == control.ReasonStartFailed && l.life.Cause.Kind != life.NoTPM {
-		t.Message += "; " + err.Error()
+	if failed != nil && t.Reason == control.ReasonStartFailed && l.life.Cause.Kind != life.NoTPM {
+		t.Message += "; " + failed.Error()
 	}
 	return t
 }
@@ -298,7 +303,8 @@ func (l *launcher) later(ctx context.Context, work func() error, done func(error
 	}()
 }
 
-func (l *launcher) close() {
+// close ends what is left of the VM. The error says how parts of the VM have failed.
+func (l *launcher) close() (err error) {
 	if l.abort != nil {
 		l.abort()
 	}
@@ -318,8 +324,9 @@ func (l *launcher) close() {
 	if l.agent != nil {
 		l.agent.Close()
 	}
-	l.closeTPM()
-	l.forgetTPM()
+	for _, part := range l.list() {
+		err = errors.Join(err, part.Close())
+	}
 	if l.stderr != nil {
 		l.stderr.Close()
 	}
@@ -328,8 +335,8 @@ func (l *launcher) close() {
 	}
 	l.moving.close()
 	disks.CloseAll(l.files)
-	disks.CloseAll(l.images)
 	if l.link != nil {
 		l.link.Close()
 	}
+	return err
 }

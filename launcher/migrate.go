@@ -233,7 +233,7 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 		Bandwidth: r.BytesPerSecond, Downtime: time.Duration(r.DowntimeMilliseconds) * time.Millisecond,
 		Completion: time.Duration(r.CompletionSeconds) * time.Second, Stall: time.Duration(r.StallSeconds) * time.Second,
 		AutoConverge: r.AutoConverge, PostCopy: r.PostCopy}
-	l.hear(ctx, life.MigrateAsked{Busy: l.operating > 0 || l.jobs.running() || l.keepingTPM}, m)
+	l.hear(ctx, life.MigrateAsked{Busy: l.operating > 0 || l.jobs.running() || l.tpm.Keeping()}, m)
 }
 
 // send makes QEMU send the guest to the channel.
@@ -252,7 +252,6 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 		Progress: func(p migration.Progress) { l.tellProgress(ctx, p) },
 	}
 	var sent migration.Progress
-	tpm := l.tpm
 	moving.stop = l.startJob(ctx, m, control.JobMigrate, control.JobTargetGuest, 0,
 		func(ctx context.Context) (_ int64, err error) {
 			defer func() {
@@ -268,8 +267,8 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 				}
 			}()
 			sent, err = source.Run(ctx)
-			if err != nil && tpm.HasEnded() {
-				err = fmt.Errorf("%w; %s", err, tpm.Ending())
+			if end, ended := l.tpm.Ended(); ended && err != nil {
+				err = fmt.Errorf("%w; %s", err, end)
 			}
 			return sent.Transferred, err
 		}, func(err error) {

@@ -87,10 +87,10 @@ func (l *launcher) receive(ctx context.Context, m *link.Command) {
 		m.Answer(nil, errors.New("receive: no channel was opened"))
 		return
 	}
-	target, machine, tpm, log := l.moving.receiver(l), &l.start.Machine, l.arrivingTPM, l.Log
+	target, machine, log := l.moving.receiver(l), &l.start.Machine, l.Log
 	target.Whole = func() error {
 		disks.Whole(machine, log)
-		err := disks.SyncArrived(machine.TPM, tpm)
+		err := l.tpm.Sync()
 		if err != nil {
 			log.Warn("the TPM's state that has arrived may not outlive the node", "error", err)
 		}
@@ -125,7 +125,9 @@ func (l *launcher) arrived(ctx context.Context, before life.State) {
 		l.life.Phase != life.Running && l.life.Phase != life.Paused {
 		return
 	}
-	l.keepTPM(ctx)
+	for _, part := range l.list() {
+		part.Arrive(ctx)
+	}
 	machine, log := &l.start.Machine, l.Log
 	l.later(ctx, func() error {
 		disks.Arrived(machine, log)

@@ -62,12 +62,19 @@ func (l *launcher) prepare(ctx context.Context) {
 	preparing, abort := context.WithCancel(ctx)
 	l.abort = abort
 	folders, patience, log := l.Folders, l.DiskPatience, l.Log
-	var images map[string]*os.File
+	var images, files map[string]*os.File
 	l.later(ctx, func() (err error) {
-		images, err = folders.Prepare(preparing, request, patience, log)
+		if images, err = folders.Prepare(preparing, request, patience, log); err != nil {
+			return err
+		}
+		if files, err = l.prepareAll(preparing, request); err != nil {
+			disks.CloseAll(images)
+			images = nil
+		}
 		return err
 	}, func(err error) {
-		l.images = images
+		maps.Copy(l.files, images) // their names differ
+		maps.Copy(l.files, files)
 		l.hear(ctx, life.Prepared{Err: err}, nil)
 	})
 }
@@ -108,9 +115,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.stderr = podlog.New(l.Stderr, "messages of QEMU", stderrBytesPerSecond, stderrBurst, l.Log)
-	maps.Copy(l.files, l.images) // their names differ
-	l.images = nil
+	l.stderr = podlog.Messages(l.Stderr, "QEMU", l.Log)
 	l.changeMachine(func(m *qemuargs.Machine) { m.Clock = m.Clock.At(time.Now()) })
 	if l.cpus, err = l.dedicate(); err != nil {
 		return err
@@ -118,7 +123,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	if l.variables, err = disks.HoldVariables(l.start.Machine.Firmware, l.files); err != nil {
 		return err
 	}
-	if err := l.startTPM(ctx); err != nil {
+	if err := l.startAll(l.start, l.files); err != nil {
 		return err
 	}
 	q, err := l.startQEMU()
@@ -149,8 +154,8 @@ func (l *launcher) exec(ctx context.Context) error {
 	// Before QEMU answers anything it opens the disks, and slow storage delays that.
 	l.qmp = qmp.New(q.QMP, qmp.Options{Logger: l.Log, Timeout: handshakePatience(&l.start.Machine)})
 	l.source = &stats.Source{Machine: &l.start.Machine, Taps: taps, PID: q.PID(), Client: l.qmp}
-	if l.tpm != nil {
-		l.source.Helpers = []int{l.tpm.PID()}
+	if pid := l.tpm.PID(); pid != 0 {
+		l.source.Helpers = []int{pid}
 	}
 	if l.events, err = l.qmp.Events(ctx); err != nil {
 		q.End()

@@ -142,7 +142,7 @@ func TestHeldVariablesAreQEMUsFile(t *testing.T) {
 func TestArrivedTPMStateIsKept(t *testing.T) {
 	root := t.TempDir()
 	tpm := &qemuargs.TPM{Folder: filepath.Join(root, "tpm"), InState: true}
-	folder, err := openTPM(tpm, true)
+	folder, err := OpenTPM(tpm, true)
 	if err != nil {
 		t.Fatal(err)
 	}

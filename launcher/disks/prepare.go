@@ -44,13 +44,6 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, pat
 			return nil, err
 		}
 	}
-	if t := request.Machine.TPM; err == nil && t != nil {
-		if files[TPMFolder], err = openTPM(t, request.Incoming); err != nil {
-			delete(files, TPMFolder)
-			CloseAll(files)
-			return nil, err
-		}
-	}
 	return files, err
 }
 

@@ -14,12 +14,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TPMFolder is the name, among the files that Prepare returns, of the open folder with the TPM's state. QEMU does not inherit it.
-const TPMFolder = "tpm-folder"
-
-// openTPM opens the folder with the state of a machine's TPM, and makes it unless there is one from before. A guest that arrives from another
-// launcher brings the state.
-func openTPM(t *qemuargs.TPM, incoming bool) (*os.File, error) {
+// OpenTPM opens the folder with the state of a machine's TPM, and makes it unless there is one from before. A guest
+// that arrives from another launcher brings the state.
+func OpenTPM(t *qemuargs.TPM, incoming bool) (*os.File, error) {
 	if t.InState {
 		f, err := diskimage.OpenTPM(filepath.Dir(t.Folder), filepath.Base(t.Folder), incoming)
 		if err != nil {
@@ -37,7 +34,8 @@ func openTPM(t *qemuargs.TPM, incoming bool) (*os.File, error) {
 	return f, nil
 }
 
-// SyncArrived has the state of a machine's TPM, which has arrived in an open folder, outlive the node. Without such a folder it does nothing.
+// SyncArrived has the state of a machine's TPM, which has arrived in an open folder, outlive the node. Without such a
+// folder it does nothing.
 func SyncArrived(t *qemuargs.TPM, folder *os.File) error {
 	if folder == nil {
 		return nil
@@ -45,15 +43,17 @@ func SyncArrived(t *qemuargs.TPM, folder *os.File) error {
 	return diskimage.SyncTPM(filepath.Dir(t.Folder), filepath.Base(t.Folder), folder)
 }
 
-// ArrivedTPM notes that the state of the TPM in an open folder is the one that counts: its guest has arrived from another launcher, and runs. After an
-// error, which ArrivedTPM logs, it tries again until ctx ends: the guest runs all the same. The pauses begin with pause, and grow.
+// ArrivedTPM notes that the state of the TPM in an open folder is the one that counts: its guest has arrived from
+// another launcher, and runs. After an error, which ArrivedTPM logs, it tries again until ctx ends: the guest runs all
+// the same. The pauses begin with pause, and grow.
 func ArrivedTPM(ctx context.Context, t *qemuargs.TPM, folder *os.File, pause time.Duration, log *slog.Logger) {
 	for ; ; pause = min(2*pause, time.Minute) {
 		err := diskimage.KeepTPM(filepath.Dir(t.Folder), filepath.Base(t.Folder), folder)
 		if err == nil {
 			return
 		}
-		log.Warn("until this succeeds, a start of the VM would find the TPM's state from before the migration", "error", err)
+		log.Warn("until this succeeds, a start of the VM would find the TPM's state from before the migration",
+			"error", err)
 		if errors.Is(err, fs.ErrNotExist) {
 			return // the folder has its number, or is gone
 		}

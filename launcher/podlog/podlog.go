@@ -35,9 +35,22 @@ type Log struct {
 
 // New returns a Log that writes to w at most burst bytes at once and rate bytes a second.
 func New(w io.Writer, what string, rate, burst float64, log *slog.Logger) *Log {
-	p := &Log{what: what, rate: rate, burst: burst, log: log, chunks: make(chan []byte, maxChunks), done: make(chan struct{})}
+	p := &Log{what: what, rate: rate, burst: burst, log: log, chunks: make(chan []byte, maxChunks),
+		done: make(chan struct{})}
 	go p.run(w)
 	return p
+}
+
+const (
+	// MessageBytesPerSecond and MessageBurst limit how many bytes of a program's messages go to the pod's log. QEMU
+	// says little, but a guest can make it warn without end.
+	MessageBytesPerSecond = 4 << 10
+	MessageBurst          = 128 << 10
+)
+
+// Messages returns a Log for the messages of a program.
+func Messages(w io.Writer, program string, log *slog.Logger) *Log {
+	return New(w, "messages of "+program, MessageBytesPerSecond, MessageBurst, log)
 }
 
 // NewWriter returns a writer that writes to w in the background. The pipe to a

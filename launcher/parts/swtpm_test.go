@@ -1,0 +1,146 @@
+package parts
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/kubeqemu/kubeqemu/internal/testkit"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
+	"github.com/kubeqemu/kubeqemu/launcher/life"
+	"github.com/kubeqemu/kubeqemu/launcher/process/processtest"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// TestMain fails where the tests leave a process behind.
+func TestMain(m *testing.M) { os.Exit(processtest.Fakes{}.Run(m, 0)) }
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// newTPM returns a TPM whose swtpm is a program of a shell, and what the TPM tells.
+func newTPM(t *testing.T, program string) (*TPM, <-chan life.Event) {
+	t.Helper()
+	runtime.LockOSThread() // swtpm ends with the thread that starts it
+	t.Cleanup(runtime.UnlockOSThread)
+	path := filepath.Join(t.TempDir(), "swtpm")
+	testkit.Program(t, path, []byte("#!/bin/sh\n"+program+"\n"))
+	told := make(chan life.Event, 1)
+	return &TPM{Program: path, Output: io.Discard, Log: quiet, Tell: func(e life.Event) { told <- e }}, told
+}
+
+// begin prepares and starts a part of a machine, and returns the start's files.
+func begin(t *testing.T, p Part, request *control.StartRequest) map[string]*os.File {
+	t.Helper()
+	files := map[string]*os.File{}
+	if err := errors.Join(p.Prepare(t.Context(), request, files), p.Start(request, files)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { disks.CloseAll(files) })
+	return files
+}
+
+// waits is a swtpm that ends when QEMU has closed its end of the control socket.
+const waits = "exec cat <&3 >/dev/null"
+
+func requestTPM(t *testing.T) *control.StartRequest {
+	return &control.StartRequest{Machine: qemuargs.Machine{TPM: &qemuargs.TPM{Folder: filepath.Join(t.TempDir(), "tpm")}}}
+}
+
+// TestTPMEndsWithQEMU: QEMU gets one end of swtpm's socket, and swtpm ends well when QEMU has closed that end.
+func TestTPMEndsWithQEMU(t *testing.T) {
+	tpm, told := newTPM(t, waits)
+	files := begin(t, tpm, requestTPM(t))
+	if files[string(qemuargs.InheritedTPM)] == nil || len(files) != 2 || tpm.PID() == 0 {
+		t.Errorf("swtpm is process %d, and the files are %v", tpm.PID(), files)
+	}
+	if end, ended := tpm.Ended(); ended {
+		t.Errorf("swtpm has ended before QEMU: %s", end)
+	}
+	disks.CloseAll(files)
+	if err := tpm.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := testkit.Receive(t, told, "swtpm's end"); got != (life.TPMEnded{}) {
+		t.Errorf("told: %v", got)
+	}
+}
+
+// TestFailedTPMIsTold: the loop hears how swtpm has failed, and so does who asks.
+func TestFailedTPMIsTold(t *testing.T) {
+	tpm, told := newTPM(t, "echo no entropy >&2; exit 1")
+	begin(t, tpm, requestTPM(t))
+	want := life.TPMEnded{Exit: life.Exit{Code: 1}, Said: "no entropy"}
+	if got := testkit.Receive(t, told, "swtpm's end"); got != want {
+		t.Errorf("told: %v", got)
+	}
+	if end, ended := tpm.Ended(); !ended || end != want {
+		t.Errorf("asked: %v, %t", end, ended)
+	}
+	if err := tpm.Close(); err == nil || err.Error() != want.String() {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// TestDestroyedTPMHasNotFailed: where QEMU could not be started, swtpm is killed, and has done nothing wrong.
+func TestDestroyedTPMHasNotFailed(t *testing.T) {
+	tpm, _ := newTPM(t, "exec sleep 1000")
+	begin(t, tpm, requestTPM(t))
+	tpm.Destroy()
+	end, ended := tpm.Ended()
+	if err := tpm.Close(); err != nil || ended || tpm.PID() != 0 {
+		t.Errorf("%v, %v, process %d", err, end, tpm.PID())
+	}
+}
+
+// TestTPMState: the state that comes to a volume with a guest is kept if the guest arrives, and else is removed.
+func TestTPMState(t *testing.T) {
+	for name, arrives := range map[string]bool{"arrives": true, "does not arrive": false} {
+		t.Run(name, func(t *testing.T) {
+			tpm, _ := newTPM(t, waits)
+			request := requestTPM(t)
+			request.Incoming, request.Machine.TPM.InState = true, true
+			files := begin(t, tpm, request)
+			if files[tpmFolder] != nil {
+				t.Error("who closes the files closes the folder that the TPM still needs")
+			}
+			if err := tpm.Sync(); err != nil {
+				t.Error(err)
+			}
+			var want []string
+			if arrives {
+				tpm.Arrive(t.Context())
+				testkit.Eventually(t, "the state to be kept", func() error {
+					if tpm.Keeping() {
+						return errors.New("it is not yet")
+					}
+					return nil
+				})
+				want = []string{filepath.Join(request.Machine.TPM.Folder, "1")}
+			}
+			disks.CloseAll(files)
+			if err := tpm.Close(); err != nil {
+				t.Error(err)
+			}
+			left, err := filepath.Glob(filepath.Join(request.Machine.TPM.Folder, "*"))
+			if err != nil || len(left) != len(want) || len(left) > 0 && left[0] != want[0] {
+				t.Errorf("the volume has %v (%v), want %v", left, err, want)
+			}
+		})
+	}
+}
+
+// TestNoTPM: for a machine without a TPM nothing is opened or started.
+func TestNoTPM(t *testing.T) {
+	tpm := &TPM{Program: "none"}
+	files := begin(t, tpm, &control.StartRequest{})
+	tpm.Arrive(t.Context())
+	tpm.Destroy()
+	if err := tpm.Close(); err != nil || len(files) > 0 || tpm.PID() != 0 || tpm.Keeping() {
+		t.Errorf("%v, %v, process %d", err, files, tpm.PID())
+	}
+}
