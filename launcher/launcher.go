@@ -10,7 +10,6 @@ package launcher
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -107,7 +106,6 @@ type launcher struct {
 	agent  *agent.Agent  // nil if the machine has no port for the agent
 	probes *agent.Probes // nil if the socket could not be made
 	stderr *podlog.Log   // passes QEMU's messages on to the pod's log
-	leases []io.Closer   // DHCP servers, and those for IPv6
 
 	start *control.StartRequest
 	files map[string]*os.File // of the start, by name, until QEMU has them
@@ -115,15 +113,13 @@ type launcher struct {
 
 	vmParts
 
-	cpus *pinning.Plan // nil for a guest that shares its CPUs
-	qemu *process.QEMU
-	// variables is the file of the guest's UEFI variables, as QEMU has it; nil without UEFI.
-	variables *os.File
-	qmp       *qmp.Client
-	events    <-chan monitor.Event
-	exited    <-chan life.Exit
-	canceled  <-chan struct{} // closed when the launcher is to end; nil once the loop has seen that
-	results   chan func()     // work that other goroutines hand to the loop
+	cpus     *pinning.Plan // nil for a guest that shares its CPUs
+	qemu     *process.QEMU
+	qmp      *qmp.Client
+	events   <-chan monitor.Event
+	exited   <-chan life.Exit
+	canceled <-chan struct{} // closed when the launcher is to end; nil once the loop has seen that
+	results  chan func()     // work that other goroutines hand to the loop
 
 	busy busy
 	// operating is how many requests for the guest QEMU has not answered.
@@ -309,9 +305,6 @@ func (l *launcher) close() (err error) {
 		l.abort()
 	}
 	l.timers.close()
-	for _, s := range l.leases {
-		s.Close()
-	}
 	if l.qmp != nil {
 		l.qmp.Close()
 	}
@@ -329,9 +322,6 @@ func (l *launcher) close() (err error) {
 	}
 	if l.stderr != nil {
 		l.stderr.Close()
-	}
-	if l.variables != nil {
-		l.variables.Close()
 	}
 	l.moving.close()
 	disks.CloseAll(l.files)

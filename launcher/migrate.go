@@ -155,11 +155,11 @@ func namesVariables(m *link.Command) bool {
 // keptVariables returns the path by which the launcher reaches the file of the UEFI variables on the claim with the
 // guest's state, and the file's size. The file's own path may lead elsewhere by now.
 func (l *launcher) keptVariables(m *link.Command) (path string, size int64, err error) {
-	f := l.start.Machine.Firmware
-	if f == nil || !f.Variables.InState || l.variables == nil {
-		return "", 0, fmt.Errorf("%s: the machine has no UEFI variables on a claim", m.Execute)
+	path, size, kept := l.variables.OnClaim()
+	if !kept {
+		err = fmt.Errorf("%s: the machine has no UEFI variables on a claim", m.Execute)
 	}
-	return fmt.Sprintf("/proc/self/fd/%d", l.variables.Fd()), f.VariablesSize(), nil
+	return path, size, err
 }
 
 // mirrorVariables does for the UEFI variables what mirrorDisk does for a disk.
@@ -246,7 +246,7 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 		moving.postCopy = make(chan struct{})
 	}
 	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Carried: carried, Limits: moving.limits,
-		Changed: moving.changed, Variables: l.variables, Kept: kept, PostCopy: moving.postCopy,
+		Changed: moving.changed, Variables: l.variables.File(), Kept: kept, PostCopy: moving.postCopy,
 		Permit:   func(ctx context.Context) error { return l.askSwitchover(ctx, permit) },
 		Trails:   func() { l.tell(ctx, life.MemoryTrails{}) },
 		Progress: func(p migration.Progress) { l.tellProgress(ctx, p) },

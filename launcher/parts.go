@@ -13,18 +13,22 @@ import (
 // vmParts are the VM's parts by their names, for those who need one of them. The verbs of parts.Part go to all in the
 // list.
 type vmParts struct {
-	tpm parts.TPM
+	dhcp      parts.DHCP
+	variables parts.Variables
+	tpm       parts.TPM
 }
 
 // newParts returns the parts of a VM that was not started.
 func (l *launcher) newParts(ctx context.Context) vmParts {
 	return vmParts{
-		tpm: parts.TPM{Program: l.TPM, Output: l.Stderr, Log: l.Log, Tell: func(e life.Event) { l.tell(ctx, e) }},
+		dhcp: parts.DHCP{ResolvConf: l.ResolvConf, Log: l.Log},
+		tpm:  parts.TPM{Program: l.TPM, Output: l.Stderr, Log: l.Log, Tell: func(e life.Event) { l.tell(ctx, e) }},
 	}
 }
 
-// list returns all parts, in the order in which they are started, and closed.
-func (p *vmParts) list() []parts.Part { return []parts.Part{&p.tpm} }
+// list returns all parts, in the order in which they are started, and closed. The TPM is the last that starts before
+// QEMU: what fails before it leaves no process behind.
+func (p *vmParts) list() []parts.Part { return []parts.Part{&p.dhcp, &p.variables, &p.tpm} }
 
 // prepareAll makes and opens the files of a start. It runs beside the loop.
 func (p *vmParts) prepareAll(ctx context.Context, request *control.StartRequest) (map[string]*os.File, error) {

@@ -111,19 +111,13 @@ func startFiles(brought []control.File, request *control.StartRequest) (map[stri
 
 // exec starts QEMU. Beside the loop it then does the QMP handshake and lets the guest run.
 func (l *launcher) exec(ctx context.Context) error {
-	err := l.serveDHCP()
-	if err != nil {
-		return err
-	}
 	l.stderr = podlog.Messages(l.Stderr, "QEMU", l.Log)
 	l.changeMachine(func(m *qemuargs.Machine) { m.Clock = m.Clock.At(time.Now()) })
+	var err error
 	if l.cpus, err = l.dedicate(); err != nil {
 		return err
 	}
-	if l.variables, err = disks.HoldVariables(l.start.Machine.Firmware, l.files); err != nil {
-		return err
-	}
-	if err := l.startAll(l.start, l.files); err != nil {
+	if err = l.startAll(l.start, l.files); err != nil {
 		return err
 	}
 	q, err := l.startQEMU()

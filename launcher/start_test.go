@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +23,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/launchertest"
 	"github.com/kubeqemu/kubeqemu/netsetup/dhcp"
-	"github.com/kubeqemu/kubeqemu/netsetup/ipv6"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -291,21 +289,6 @@ func TestIPv6RefusesLease(t *testing.T) {
 	}
 	v.must(v.call(control.CommandStart, v.request, nil, router, server))
 	v.expectEnd(control.ReasonStartFailed, "serve IPv6 to default: lease of address")
-}
-
-// TestResolversOfThePodAloneAreNotTold: servers that only the pod itself can reach are not told.
-func TestResolversOfThePodAloneAreNotTold(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "resolv.conf")
-	text := "search a.test . b.test.\nnameserver 10.96.0.10\nnameserver fd00:10:96::a\nnameserver ::1\nnameserver fe80::53%eth0\nnameserver nonsense\n"
-	if err := os.WriteFile(file, []byte(text+strings.Repeat("nameserver fd00::53\n", 20)), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r := readResolver(file)
-	if !slices.Equal(r.servers4, []netip.Addr{netip.MustParseAddr("10.96.0.10")}) || len(r.servers6) != ipv6.MaxServers ||
-		r.servers6[0] != netip.MustParseAddr("fd00:10:96::a") || r.servers6[1] != netip.MustParseAddr("fd00::53") ||
-		!slices.Equal(r.search, []string{"a.test", "b.test"}) {
-		t.Errorf("%+v", r)
-	}
 }
 
 // TestSetLink: QEMU takes the links of cards up and down, before the guest runs and later, and the Machine says what

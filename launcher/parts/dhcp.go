@@ -1,7 +1,9 @@
-package launcher
+package parts
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -12,24 +14,41 @@ import (
 	"github.com/kubeqemu/kubeqemu/netsetup/ipv6"
 )
 
-// serveDHCP starts servers on the sockets that virt-handler has sent, and takes these sockets
-// out of l.files.
-func (l *launcher) serveDHCP() error {
-	resolver := readResolver(l.ResolvConf)
-	for _, d := range l.start.DHCP {
-		if err := l.serveDHCP4(d, resolver); err != nil {
+// DHCP is the servers that tell the guest its addresses, of IPv4 and of IPv6.
+type DHCP struct {
+	None
+	// ResolvConf is the pod's resolv.conf.
+	ResolvConf string
+	Log        *slog.Logger
+
+	servers []io.Closer
+}
+
+// Start starts servers on the sockets that virt-handler has sent, and takes these sockets out of files.
+func (s *DHCP) Start(request *control.StartRequest, files map[string]*os.File) error {
+	resolver := readResolver(s.ResolvConf)
+	for _, d := range request.DHCP {
+		if err := s.serve4(d, resolver, files); err != nil {
 			return fmt.Errorf("serve DHCP to %s: %w", d.NIC, err)
 		}
 	}
-	for _, d := range l.start.IPv6 {
-		if err := l.serveIPv6(d, resolver); err != nil {
+	for _, d := range request.IPv6 {
+		if err := s.serve6(d, resolver, files); err != nil {
 			return fmt.Errorf("serve IPv6 to %s: %w", d.NIC, err)
 		}
 	}
 	return nil
 }
 
-func (l *launcher) serveDHCP4(d control.DHCPServer, resolver resolver) error {
+// Close ends the servers.
+func (s *DHCP) Close() error {
+	for _, server := range s.servers {
+		server.Close()
+	}
+	return nil
+}
+
+func (s *DHCP) serve4(d control.DHCPServer, resolver resolver, files map[string]*os.File) error {
 	lease := d.Lease
 	if len(lease.DNS) == 0 {
 		lease.DNS = resolver.servers4
@@ -40,15 +59,15 @@ func (l *launcher) serveDHCP4(d control.DHCPServer, resolver resolver) error {
 	if err := lease.Check(); err != nil {
 		return err
 	}
-	conn, err := l.socket(control.DHCPFile(d.NIC))
+	conn, err := takeSocket(files, control.DHCPFile(d.NIC))
 	if err != nil {
 		return err
 	}
-	l.leases = append(l.leases, dhcp.Serve(conn, lease, l.Log))
+	s.servers = append(s.servers, dhcp.Serve(conn, lease, s.Log))
 	return nil
 }
 
-func (l *launcher) serveIPv6(d control.IPv6Server, resolver resolver) error {
+func (s *DHCP) serve6(d control.IPv6Server, resolver resolver, files map[string]*os.File) error {
 	lease := d.Lease
 	if len(lease.DNS) == 0 {
 		lease.DNS = resolver.servers6
@@ -59,29 +78,29 @@ func (l *launcher) serveIPv6(d control.IPv6Server, resolver resolver) error {
 	if err := lease.Check(); err != nil {
 		return err
 	}
-	router, err := l.socket(control.RouterFile(d.NIC))
+	router, err := takeSocket(files, control.RouterFile(d.NIC))
 	if err != nil {
 		return err
 	}
-	server, err := l.socket(control.DHCP6File(d.NIC))
+	server, err := takeSocket(files, control.DHCP6File(d.NIC))
 	if err != nil {
 		router.Close()
 		return err
 	}
-	both, err := ipv6.Serve(ipv6.Sockets{Router: router, DHCP: server}, lease, l.Log)
+	both, err := ipv6.Serve(ipv6.Sockets{Router: router, DHCP: server}, lease, s.Log)
 	if err != nil {
 		router.Close()
 		server.Close()
 		return err
 	}
-	l.leases = append(l.leases, both)
+	s.servers = append(s.servers, both)
 	return nil
 }
 
-// socket takes a socket out of l.files.
-func (l *launcher) socket(name string) (net.PacketConn, error) {
-	file := l.files[name]
-	delete(l.files, name)
+// takeSocket takes a socket out of files.
+func takeSocket(files map[string]*os.File, name string) (net.PacketConn, error) {
+	file := files[name]
+	delete(files, name)
 	defer file.Close()
 	return net.FilePacketConn(file)
 }
