@@ -56,14 +56,13 @@ func (l *launcher) doPlain(ctx context.Context, a life.Action, asker *link.Comma
 		l.abort()
 	case life.Exec:
 		if err := l.exec(ctx); err != nil {
-			l.exited, l.events = nil, nil
-			l.tpm.Destroy()
+			l.abandon()
 			l.hear(ctx, life.ExecFailed{Err: err}, nil)
 		}
 	case life.Press:
 		l.ask(ctx, life.PressInterval, l.qmp.SystemPowerdown, l.warn("press power button"))
 	case life.AskAgent:
-		if l.agent != nil {
+		if l.agent.Agent != nil {
 			l.ask(ctx, operateTimeout, l.agent.ShutDown, l.warn("have the guest agent shut the guest down"))
 		}
 	case life.TellQuit:

@@ -13,7 +13,7 @@ import (
 // hasAgent returns why the guest's agent cannot be asked now, or nil.
 func (l *launcher) hasAgent(command string) error {
 	switch {
-	case l.agent == nil || l.life.HasEnded() || !l.agent.Report().Connected:
+	case l.agent.Agent == nil || l.life.HasEnded() || !l.agent.Report().Connected:
 		return agent.ErrNotConnected
 	case l.life.Shown() == control.StatePaused:
 		return fmt.Errorf("cannot ask for %s: the VM is paused", command)
@@ -23,7 +23,7 @@ func (l *launcher) hasAgent(command string) error {
 
 // hasAgentPort returns why there is no port of a guest agent now, or nil.
 func (l *launcher) hasAgentPort(command string) error {
-	if l.agent == nil || l.life.HasEnded() {
+	if l.agent.Agent == nil || l.life.HasEnded() {
 		return fmt.Errorf("%s: the VM is %s, and has no port of a guest agent", command, l.life.Shown())
 	}
 	return nil
@@ -56,7 +56,7 @@ func (l *launcher) freeze(m *link.Command) (work, error) {
 	if request.TimeoutSeconds < 0 || request.TimeoutSeconds > int64(forever/time.Second) {
 		return nil, fmt.Errorf("freeze: %d seconds are no time", request.TimeoutSeconds)
 	}
-	timeout, following := time.Duration(request.TimeoutSeconds)*time.Second, l.agent
+	timeout, following := time.Duration(request.TimeoutSeconds)*time.Second, l.agent.Agent
 	return outcome(func(ctx context.Context) error { return following.Freeze(ctx, timeout) }), nil
 }
 

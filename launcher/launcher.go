@@ -18,7 +18,6 @@ import (
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
 
-	"github.com/kubeqemu/kubeqemu/launcher/agent"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
@@ -27,7 +26,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
-	"github.com/kubeqemu/kubeqemu/launcher/serial"
 	"github.com/kubeqemu/kubeqemu/launcher/stats"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -102,10 +100,7 @@ type launcher struct {
 	timers timers
 
 	link   *link.Link
-	serial *serial.Port
-	agent  *agent.Agent  // nil if the machine has no port for the agent
-	probes *agent.Probes // nil if the socket could not be made
-	stderr *podlog.Log   // passes QEMU's messages on to the pod's log
+	stderr *podlog.Log // passes QEMU's messages on to the pod's log
 
 	start *control.StartRequest
 	files map[string]*os.File // of the start, by name, until QEMU has them
@@ -154,8 +149,7 @@ func Run(ctx context.Context, config Config) control.Termination {
 
 // live goes through the VM's life. The error says why there was none.
 func (l *launcher) live(ctx context.Context) error {
-	var err error
-	if l.probes, err = agent.ListenForProbes(l.AgentSocket, l.Log); err != nil {
+	if err := l.agent.Listen(); err != nil {
 		l.Log.Warn("probes are not answered", "error", err)
 	}
 	process.Warm()
@@ -300,7 +294,7 @@ func (l *launcher) later(ctx context.Context, work func() error, done func(error
 }
 
 // close ends what is left of the VM. The error says how parts of the VM have failed.
-func (l *launcher) close() (err error) {
+func (l *launcher) close() (failed error) {
 	if l.abort != nil {
 		l.abort()
 	}
@@ -308,18 +302,7 @@ func (l *launcher) close() (err error) {
 	if l.qmp != nil {
 		l.qmp.Close()
 	}
-	if l.serial != nil {
-		l.serial.Close()
-	}
-	if l.probes != nil {
-		l.probes.Close()
-	}
-	if l.agent != nil {
-		l.agent.Close()
-	}
-	for _, part := range l.list() {
-		err = errors.Join(err, part.Close())
-	}
+	failed = l.closeAll()
 	if l.stderr != nil {
 		l.stderr.Close()
 	}
@@ -328,5 +311,5 @@ func (l *launcher) close() (err error) {
 	if l.link != nil {
 		l.link.Close()
 	}
-	return err
+	return failed
 }

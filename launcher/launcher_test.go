@@ -12,6 +12,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
+	"github.com/kubeqemu/kubeqemu/launcher/parts"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -48,7 +49,7 @@ func TestAgentEndsWithQEMU(t *testing.T) {
 	if last.Credentials == nil {
 		t.Fatalf("the first report is %+v", last)
 	}
-	l := launcher{Config: Config{Log: log}, agent: following,
+	l := launcher{Config: Config{Log: log}, vmParts: vmParts{agent: parts.Agent{Agent: following}},
 		link: link.New(filepath.Join(t.TempDir(), "none"), "", control.StateReport{}, log)}
 	defer l.link.Close()
 	l.hear(t.Context(), life.Canceled{}, nil)

@@ -297,7 +297,7 @@ func (l *launcher) measure(*link.Command) (work, error) {
 
 // hasConsole returns why there is no serial console now, or nil.
 func (l *launcher) hasConsole(string) error {
-	if l.serial == nil || l.life.HasEnded() {
+	if l.serial.Port() == nil || l.life.HasEnded() {
 		return fmt.Errorf("there is no serial console: the VM is %s", l.life.Shown())
 	}
 	return nil
@@ -311,6 +311,6 @@ func (l *launcher) handOutConsole(_ context.Context, m *link.Command) {
 		m.Answer(nil, err)
 		return
 	}
-	l.serial.Connect(ours)
+	l.serial.Port().Connect(ours)
 	m.Answer(nil, nil, theirs)
 }

@@ -125,9 +125,7 @@ func (l *launcher) arrived(ctx context.Context, before life.State) {
 		l.life.Phase != life.Running && l.life.Phase != life.Paused {
 		return
 	}
-	for _, part := range l.list() {
-		part.Arrive(ctx)
-	}
+	l.arriveAll(ctx)
 	machine, log := &l.start.Machine, l.Log
 	l.later(ctx, func() error {
 		disks.Arrived(machine, log)

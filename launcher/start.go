@@ -3,14 +3,11 @@ package launcher
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/agent"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
@@ -18,7 +15,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/pinning"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
-	"github.com/kubeqemu/kubeqemu/launcher/serial"
 	"github.com/kubeqemu/kubeqemu/launcher/stats"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
@@ -109,7 +105,8 @@ func startFiles(brought []control.File, request *control.StartRequest) (map[stri
 	return files, nil
 }
 
-// exec starts QEMU. Beside the loop it then does the QMP handshake and lets the guest run.
+// exec starts QEMU. Beside the loop it then does the QMP handshake and lets the guest run. After an error the caller
+// abandons the start.
 func (l *launcher) exec(ctx context.Context) error {
 	l.stderr = podlog.Messages(l.Stderr, "QEMU", l.Log)
 	l.changeMachine(func(m *qemuargs.Machine) { m.Clock = m.Clock.At(time.Now()) })
@@ -128,21 +125,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	// QEMU has its own copies now. Taps and disks that stay open here would outlive QEMU.
 	disks.CloseAll(l.files)
 	l.qemu, l.exited, l.files = q, q.Exited(), nil
-	if q.Serial != nil {
-		var podLog io.Writer = l.Stdout
-		if l.start.NoSerialLog {
-			podLog = io.Discard
-		}
-		if l.serial, err = serial.New(q.Serial, l.ConsoleSocket, podLog, l.Log); err != nil {
-			q.End()
-			return err
-		}
-		if l.Console != nil {
-			l.serial.Connect(l.Console)
-		}
-	}
-	if err := l.followAgent(q.Agent); err != nil {
-		q.End()
+	if err := l.attachAll(l.start, q); err != nil {
 		return err
 	}
 	// Before QEMU answers anything it opens the disks, and slow storage delays that.
@@ -152,31 +135,19 @@ func (l *launcher) exec(ctx context.Context) error {
 		l.source.Helpers = []int{pid}
 	}
 	if l.events, err = l.qmp.Events(ctx); err != nil {
-		q.End()
 		return fmt.Errorf("subscribe to QEMU's events: %w", err)
 	}
 	l.shakeHands(ctx)
 	return nil
 }
 
-// followAgent lets probes ask the guest's agent from now on. A machine without the agent's
-// port has no agent to ask.
-func (l *launcher) followAgent(port *net.UnixConn) (err error) {
-	switch {
-	case port == nil && l.probes != nil:
-		l.probes.Close()
-		return nil
-	case port == nil:
-		return nil
-	case l.probes == nil: // the socket could not be made before, and is needed now
-		if l.probes, err = agent.ListenForProbes(l.AgentSocket, l.Log); err != nil {
-			return err
-		}
+// abandon ends the processes of a start that has failed.
+func (l *launcher) abandon() {
+	if l.qemu != nil {
+		l.qemu.End()
 	}
-	l.agent = agent.New(port, &l.start.Machine, agent.Credentials{Folder: l.Secrets, Wanted: l.start.AgentCredentials},
-		l.link.ReportAgent, l.Log)
-	l.probes.Follow(l.agent)
-	return nil
+	l.exited, l.events = nil, nil
+	l.tpm.Destroy()
 }
 
 // shakeHands does the QMP handshake beside the loop. Then the guest runs, unless it is to
