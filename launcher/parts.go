@@ -15,11 +15,13 @@ import (
 // vmParts are the VM's parts by their names, for those who need one of them. The verbs of parts.Part go to all in the
 // list.
 type vmParts struct {
-	dhcp      parts.DHCP
-	variables parts.Variables
-	tpm       parts.TPM
-	serial    parts.Serial
-	agent     parts.Agent
+	fileSystems parts.FileSystems
+	passt       parts.Passt
+	dhcp        parts.DHCP
+	variables   parts.Variables
+	tpm         parts.TPM
+	serial      parts.Serial
+	agent       parts.Agent
 }
 
 // newParts returns the parts of a VM that was not started.
@@ -36,7 +38,7 @@ func (l *launcher) newParts(ctx context.Context) vmParts {
 // list returns all parts. Each verb goes to them in this order. It matters for the TPM alone, which is the last that
 // starts before QEMU: what fails before it leaves no process behind.
 func (p *vmParts) list() []parts.Part {
-	return []parts.Part{&p.dhcp, &p.variables, &p.tpm, &p.serial, &p.agent}
+	return []parts.Part{p.fileSystems, p.passt, &p.dhcp, &p.variables, &p.tpm, &p.serial, &p.agent}
 }
 
 // prepareAll makes and opens the files of a start. It runs beside the loop.

@@ -37,14 +37,7 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, pat
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	files, err := openVolumes(waiting, &request.Machine, log)
-	if err == nil {
-		if err := connectSidecars(ctx, &request.Machine, files); err != nil {
-			CloseAll(files)
-			return nil, err
-		}
-	}
-	return files, err
+	return openVolumes(waiting, &request.Machine, log)
 }
 
 // refuseIncomplete fails if a migration has left one of the disks half copied.
