@@ -15,6 +15,7 @@ import (
 // vmParts are the VM's parts by their names, for those who need one of them. The verbs of parts.Part go to all in the
 // list.
 type vmParts struct {
+	disks       parts.Disks
 	fileSystems parts.FileSystems
 	passt       parts.Passt
 	dhcp        parts.DHCP
@@ -27,6 +28,7 @@ type vmParts struct {
 // newParts returns the parts of a VM that was not started.
 func (l *launcher) newParts(ctx context.Context) vmParts {
 	return vmParts{
+		disks:  parts.Disks{Folders: l.Folders, Patience: l.DiskPatience, Log: l.Log},
 		dhcp:   parts.DHCP{ResolvConf: l.ResolvConf, Log: l.Log},
 		tpm:    parts.TPM{Program: l.TPM, Output: l.Stderr, Log: l.Log, Tell: func(e life.Event) { l.tell(ctx, e) }},
 		serial: parts.Serial{Socket: l.ConsoleSocket, Output: l.Stdout, Console: l.Console, Log: l.Log},
@@ -38,7 +40,7 @@ func (l *launcher) newParts(ctx context.Context) vmParts {
 // list returns all parts. Each verb goes to them in this order. It matters for the TPM alone, which is the last that
 // starts before QEMU: what fails before it leaves no process behind.
 func (p *vmParts) list() []parts.Part {
-	return []parts.Part{p.fileSystems, p.passt, &p.dhcp, &p.variables, &p.tpm, &p.serial, &p.agent}
+	return []parts.Part{&p.disks, p.fileSystems, p.passt, &p.dhcp, &p.variables, &p.tpm, &p.serial, &p.agent}
 }
 
 // prepareAll makes and opens the files of a start. It runs beside the loop.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/migration"
@@ -87,12 +86,12 @@ func (l *launcher) receive(ctx context.Context, m *link.Command) {
 		m.Answer(nil, errors.New("receive: no channel was opened"))
 		return
 	}
-	target, machine, log := l.moving.receiver(l), &l.start.Machine, l.Log
+	target := l.moving.receiver(l)
 	target.Whole = func() error {
-		disks.Whole(machine, log)
+		l.disks.Whole()
 		err := l.tpm.Sync()
 		if err != nil {
-			log.Warn("the TPM's state that has arrived may not outlive the node", "error", err)
+			l.Log.Warn("the TPM's state that has arrived may not outlive the node", "error", err)
 		}
 		return err
 	}
@@ -118,19 +117,14 @@ func (l *launcher) runAsked(ctx context.Context, m *link.Command) {
 	l.hear(ctx, life.RunAsked{Paused: request.Paused, At: time.Now()}, m)
 }
 
-// arrived notes that the guest uses its disks here, as soon as it may run: a guest that arrives paused may run at any
-// time.
+// arrived tells the parts that the guest has come, as soon as it may run here: a guest that arrives paused may run at
+// any time.
 func (l *launcher) arrived(ctx context.Context, before life.State) {
 	if !before.Order.Incoming || before.Phase != life.Received ||
 		l.life.Phase != life.Running && l.life.Phase != life.Paused {
 		return
 	}
 	l.arriveAll(ctx)
-	machine, log := &l.start.Machine, l.Log
-	l.later(ctx, func() error {
-		disks.Arrived(machine, log)
-		return nil
-	}, func(error) {})
 }
 
 // runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of the disks then,

@@ -52,25 +52,17 @@ func (l *launcher) rejected(ctx context.Context, m *link.Command) {
 	l.hear(ctx, life.Rejected{Text: why.Message}, m)
 }
 
-// prepare makes the files that QEMU opens, and opens those that it inherits.
+// prepare has the parts make and open what QEMU needs.
 func (l *launcher) prepare(ctx context.Context) {
 	request := l.start
 	preparing, abort := context.WithCancel(ctx)
 	l.abort = abort
-	folders, patience, log := l.Folders, l.DiskPatience, l.Log
-	var images, files map[string]*os.File
+	var files map[string]*os.File
 	l.later(ctx, func() (err error) {
-		if images, err = folders.Prepare(preparing, request, patience, log); err != nil {
-			return err
-		}
-		if files, err = l.prepareAll(preparing, request); err != nil {
-			disks.CloseAll(images)
-			images = nil
-		}
+		files, err = l.prepareAll(preparing, request)
 		return err
 	}, func(err error) {
-		maps.Copy(l.files, images) // their names differ
-		maps.Copy(l.files, files)
+		maps.Copy(l.files, files) // their names differ
 		l.hear(ctx, life.Prepared{Err: err}, nil)
 	})
 }
