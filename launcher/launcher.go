@@ -302,7 +302,7 @@ func (l *launcher) close() (failed error) {
 	if l.qmp != nil {
 		l.qmp.Close()
 	}
-	failed = l.closeAll()
+	failed = l.list().Close()
 	if l.stderr != nil {
 		l.stderr.Close()
 	}

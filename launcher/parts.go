@@ -2,18 +2,13 @@ package launcher
 
 import (
 	"context"
-	"errors"
-	"os"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/parts"
-	"github.com/kubeqemu/kubeqemu/launcher/process"
 )
 
-// vmParts are the VM's parts by their names, for those who need one of them. The verbs of parts.Part go to all in the
-// list.
+// vmParts are the VM's parts by name, for commands that are about one of them. The loop goes through the list.
 type vmParts struct {
 	disks       parts.Disks
 	fileSystems parts.FileSystems
@@ -37,55 +32,8 @@ func (l *launcher) newParts(ctx context.Context) vmParts {
 	}
 }
 
-// list returns all parts. Each verb goes to them in this order. It matters for the TPM alone, which is the last that
-// starts before QEMU: what fails before it leaves no process behind.
-func (p *vmParts) list() []parts.Part {
-	return []parts.Part{&p.disks, p.fileSystems, p.passt, &p.dhcp, &p.variables, &p.tpm, &p.serial, &p.agent}
-}
-
-// prepareAll makes and opens the files of a start. It runs beside the loop.
-func (p *vmParts) prepareAll(ctx context.Context, request *control.StartRequest) (map[string]*os.File, error) {
-	files := map[string]*os.File{}
-	for _, part := range p.list() {
-		if err := part.Prepare(ctx, request, files); err != nil {
-			disks.CloseAll(files)
-			return nil, err
-		}
-	}
-	return files, nil
-}
-
-// startAll starts the parts, right before QEMU.
-func (p *vmParts) startAll(request *control.StartRequest, files map[string]*os.File) error {
-	for _, part := range p.list() {
-		if err := part.Start(request, files); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// attachAll connects the parts to QEMU.
-func (p *vmParts) attachAll(request *control.StartRequest, qemu *process.QEMU) error {
-	for _, part := range p.list() {
-		if err := part.Attach(request, qemu); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// arriveAll tells the parts that the guest has come from another launcher.
-func (p *vmParts) arriveAll(ctx context.Context) {
-	for _, part := range p.list() {
-		part.Arrive(ctx)
-	}
-}
-
-// closeAll ends the parts. The error says how parts have failed.
-func (p *vmParts) closeAll() (err error) {
-	for _, part := range p.list() {
-		err = errors.Join(err, part.Close())
-	}
-	return err
+// list returns all parts, in the order in which each verb goes through them. The order matters for the TPM alone,
+// which is the last that starts before QEMU: what fails before it leaves no process behind.
+func (p *vmParts) list() parts.List {
+	return parts.List{&p.disks, p.fileSystems, p.passt, &p.dhcp, &p.variables, &p.tpm, &p.serial, &p.agent}
 }

@@ -124,7 +124,7 @@ func (l *launcher) arrived(ctx context.Context, before life.State) {
 		l.life.Phase != life.Running && l.life.Phase != life.Paused {
 		return
 	}
-	l.arriveAll(ctx)
+	l.list().Arrive(ctx)
 }
 
 // runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of the disks then,

@@ -57,9 +57,13 @@ func (l *launcher) prepare(ctx context.Context) {
 	request := l.start
 	preparing, abort := context.WithCancel(ctx)
 	l.abort = abort
-	var files map[string]*os.File
-	l.later(ctx, func() (err error) {
-		files, err = l.prepareAll(preparing, request)
+	files, list := map[string]*os.File{}, l.list()
+	l.later(ctx, func() error {
+		err := list.Prepare(preparing, request, files)
+		if err != nil {
+			disks.CloseAll(files)
+			clear(files)
+		}
 		return err
 	}, func(err error) {
 		maps.Copy(l.files, files) // their names differ
@@ -106,7 +110,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	if l.cpus, err = l.dedicate(); err != nil {
 		return err
 	}
-	if err = l.startAll(l.start, l.files); err != nil {
+	if err = l.list().Start(l.start, l.files); err != nil {
 		return err
 	}
 	q, err := l.startQEMU()
@@ -117,7 +121,7 @@ func (l *launcher) exec(ctx context.Context) error {
 	// QEMU has its own copies now. Taps and disks that stay open here would outlive QEMU.
 	disks.CloseAll(l.files)
 	l.qemu, l.exited, l.files = q, q.Exited(), nil
-	if err := l.attachAll(l.start, q); err != nil {
+	if err := l.list().Attach(l.start, q); err != nil {
 		return err
 	}
 	// Before QEMU answers anything it opens the disks, and slow storage delays that.

@@ -5,6 +5,7 @@ package parts
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -46,3 +47,46 @@ func (None) Arrive(context.Context) {}
 
 // Close does nothing.
 func (None) Close() error { return nil }
+
+// List is several parts in their order. Each verb goes through them in this order, and ends with the first error. Only
+// Close goes through all.
+type List []Part
+
+// Prepare makes and opens what the start needs of all parts.
+func (l List) Prepare(ctx context.Context, request *control.StartRequest, files map[string]*os.File) error {
+	return l.each(func(p Part) error { return p.Prepare(ctx, request, files) })
+}
+
+// Start starts the parts.
+func (l List) Start(request *control.StartRequest, files map[string]*os.File) error {
+	return l.each(func(p Part) error { return p.Start(request, files) })
+}
+
+// Attach connects the parts to QEMU.
+func (l List) Attach(request *control.StartRequest, qemu *process.QEMU) error {
+	return l.each(func(p Part) error { return p.Attach(request, qemu) })
+}
+
+// Arrive tells the parts that the guest has come.
+func (l List) Arrive(ctx context.Context) {
+	for _, p := range l {
+		p.Arrive(ctx)
+	}
+}
+
+// Close ends the parts.
+func (l List) Close() (err error) {
+	for _, p := range l {
+		err = errors.Join(err, p.Close())
+	}
+	return err
+}
+
+func (l List) each(do func(Part) error) error {
+	for _, p := range l {
+		if err := do(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
