@@ -19,16 +19,11 @@ import (
 // moving is what a launcher holds of a guest that moves from one launcher to another. The loop
 // owns it.
 type moving struct {
-	// state is QEMU's end of the channel for the guest's memory and devices; nil before
-	// open-channel.
-	state *os.File
+	// channels are those that were opened for the next migration. State is nil before open-channel.
+	channels migration.Channels
 	// peer is the other end, which virt-handler has too. While it is open here, the channel does
 	// not end with virt-handler: QEMU would let the guest run on, which may run elsewhere by then.
-	peer    *os.File
-	mirrors []migration.Mirror
-	carried []migration.Carried
-	// kept are the UEFI variables, if the target has a file of its own for them.
-	kept   *migration.Carried
+	peer   *os.File
 	target *migration.Target // nil before the first export, and before receive
 	// receiving: the target belongs to a job.
 	receiving bool
@@ -60,24 +55,14 @@ func (m *moving) cancel() {
 
 // close closes the channels.
 func (m *moving) close() {
-	for _, f := range []*os.File{m.state, m.peer} {
-		if f != nil {
-			f.Close()
-		}
-	}
-	for _, d := range m.mirrors {
-		d.Channel.Close()
-	}
-	for _, d := range m.carried {
-		d.Channel.Close()
-	}
-	if m.kept != nil {
-		m.kept.Channel.Close()
+	m.channels.Close()
+	if m.peer != nil {
+		m.peer.Close()
 	}
 	if m.target != nil {
 		m.target.Close()
 	}
-	m.state, m.peer, m.mirrors, m.carried, m.kept, m.target = nil, nil, nil, nil, nil, nil
+	m.channels, m.peer, m.target = migration.Channels{}, nil, nil
 }
 
 // canMove returns why no channel can be opened now, or nil.
@@ -108,7 +93,7 @@ func (l *launcher) openChannel(_ context.Context, m *link.Command) {
 			return
 		}
 	}
-	l.moving.state = ours
+	l.moving.channels.State = ours
 	m.Answer(nil, nil, theirs)
 }
 
@@ -119,12 +104,13 @@ func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
 		return
 	}
 	disk, err := l.namedDisk(m)
+	opened := &l.moving.channels
 	switch {
 	case err != nil:
-	case l.moving.state == nil:
+	case opened.State == nil:
 		err = errors.New("mirror-disk: no channel was opened")
-	case slices.ContainsFunc(l.moving.mirrors, func(d migration.Mirror) bool { return d.Node == disk.NodeName() }),
-		slices.ContainsFunc(l.moving.carried, func(d migration.Carried) bool { return d.Disk == disk.Name }):
+	case slices.ContainsFunc(opened.Mirrors, func(d migration.Mirror) bool { return d.Node == disk.NodeName() }),
+		slices.ContainsFunc(opened.Carried, func(d migration.Carried) bool { return d.Disk == disk.Name }):
 		err = fmt.Errorf("mirror-disk: disk %q is mirrored already", disk.Name)
 	}
 	if err != nil {
@@ -137,12 +123,12 @@ func (l *launcher) mirrorDisk(_ context.Context, m *link.Command) {
 		return
 	}
 	if disk.Carried() {
-		l.moving.carried = append(l.moving.carried,
+		opened.Carried = append(opened.Carried,
 			migration.Carried{Disk: disk.Name, Path: disk.Image.Path, Size: disk.Image.Packed, Channel: ours})
 		m.Answer(nil, nil, theirs)
 		return
 	}
-	l.moving.mirrors = append(l.moving.mirrors, migration.Mirror{Disk: disk.Name, Node: disk.NodeName(), Channel: ours})
+	opened.Mirrors = append(opened.Mirrors, migration.Mirror{Disk: disk.Name, Node: disk.NodeName(), Channel: ours})
 	m.Answer(nil, nil, theirs)
 }
 
@@ -167,9 +153,9 @@ func (l *launcher) mirrorVariables(m *link.Command) {
 	path, size, err := l.keptVariables(m)
 	switch {
 	case err != nil:
-	case l.moving.state == nil:
+	case l.moving.channels.State == nil:
 		err = errors.New("mirror-disk: no channel was opened")
-	case l.moving.kept != nil:
+	case l.moving.channels.Kept != nil:
 		err = errors.New("mirror-disk: the UEFI variables are copied already")
 	}
 	if err != nil {
@@ -181,7 +167,7 @@ func (l *launcher) mirrorVariables(m *link.Command) {
 		m.Answer(nil, err)
 		return
 	}
-	l.moving.kept = &migration.Carried{Disk: control.VariablesDisk, Path: path, Size: size, Channel: ours}
+	l.moving.channels.Kept = &migration.Carried{Disk: control.VariablesDisk, Path: path, Size: size, Channel: ours}
 	m.Answer(nil, nil, theirs)
 }
 
@@ -216,7 +202,7 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 	err := control.Decode(m.Data, &r)
 	switch {
 	case err != nil:
-	case l.moving.state == nil:
+	case l.moving.channels.State == nil:
 		err = errors.New("migrate: no channel was opened")
 	case r.BytesPerSecond < 0:
 		err = fmt.Errorf("migrate: limits: %d bytes per second: want 0 or more", r.BytesPerSecond)
@@ -240,13 +226,13 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 func (l *launcher) send(ctx context.Context, m *link.Command) {
 	moving := &l.moving
 	moving.changed, moving.permit, moving.report = make(chan struct{}, 1), make(chan error, 1), &control.MigrationReport{}
-	state, mirrors, carried, kept, permit := moving.state, moving.mirrors, moving.carried, moving.kept, moving.permit
-	moving.state, moving.mirrors, moving.carried, moving.kept, moving.postCopy = nil, nil, nil, nil, nil
+	channels, permit := moving.channels, moving.permit
+	moving.channels, moving.postCopy = migration.Channels{}, nil
 	if moving.limits.PostCopy {
 		moving.postCopy = make(chan struct{})
 	}
-	source := &migration.Source{QEMU: l.qmp, State: state, Mirrors: mirrors, Carried: carried, Limits: moving.limits,
-		Changed: moving.changed, Variables: l.variables.File(), Kept: kept, PostCopy: moving.postCopy,
+	source := &migration.Source{QEMU: l.qmp, Channels: channels, Limits: moving.limits,
+		Changed: moving.changed, Variables: l.variables.File(), PostCopy: moving.postCopy,
 		Permit:   func(ctx context.Context) error { return l.askSwitchover(ctx, permit) },
 		Trails:   func() { l.tell(ctx, life.MemoryTrails{}) },
 		Progress: func(p migration.Progress) { l.tellProgress(ctx, p) },
@@ -254,18 +240,7 @@ func (l *launcher) send(ctx context.Context, m *link.Command) {
 	var sent migration.Progress
 	moving.stop = l.startJob(ctx, m, control.JobMigrate, control.JobTargetGuest, 0,
 		func(ctx context.Context) (_ int64, err error) {
-			defer func() {
-				state.Close()
-				for _, d := range mirrors {
-					d.Channel.Close()
-				}
-				for _, d := range carried {
-					d.Channel.Close()
-				}
-				if kept != nil {
-					kept.Channel.Close()
-				}
-			}()
+			defer channels.Close()
 			sent, err = source.Run(ctx)
 			if end, ended := l.tpm.Ended(); ended && err != nil {
 				err = fmt.Errorf("%w; %s", err, end)

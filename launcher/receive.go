@@ -81,7 +81,7 @@ func (m *moving) receiver(l *launcher) *migration.Target {
 
 // receive lets QEMU receive a guest from the channel.
 func (l *launcher) receive(ctx context.Context, m *link.Command) {
-	state := l.moving.state
+	state := l.moving.channels.State
 	if state == nil {
 		m.Answer(nil, errors.New("receive: no channel was opened"))
 		return
@@ -95,7 +95,7 @@ func (l *launcher) receive(ctx context.Context, m *link.Command) {
 		}
 		return err
 	}
-	l.moving.state, l.moving.receiving = nil, true
+	l.moving.channels.State, l.moving.receiving = nil, true
 	l.startJob(ctx, m, control.JobReceive, control.JobTargetGuest, 0, func(ctx context.Context) (int64, error) {
 		defer state.Close() // also if nobody waits for the result any more: the source would wait for the target
 		return 0, target.Receive(ctx, state, func() { l.tell(ctx, life.AllButMemory{}) })

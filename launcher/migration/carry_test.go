@@ -39,7 +39,7 @@ func TestTargetHasTheFileBeforeSourceGoesOn(t *testing.T) {
 	if err := to.whole(); err == nil {
 		t.Error("the target takes a guest whose file has not come")
 	}
-	if err := (&Source{Carried: []Carried{from}}).carry(t.Context()); err != nil {
+	if err := (&Source{Channels: Channels{Carried: []Carried{from}}}).carry(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := to.whole(); err != nil {

@@ -14,19 +14,11 @@ import (
 // Source sends a guest.
 type Source struct {
 	QEMU *qmp.Client
-	// State is QEMU's end of the channel for the guest's memory and devices. Closing the other end
-	// makes QEMU give up, and run its guest on.
-	State *os.File
-	// Mirrors are the disks that the target has files of its own for.
-	Mirrors []Mirror
-	// Carried are those of them that are only read.
-	Carried []Carried
-	Limits  Limits
-	// Variables is the file of the guest's UEFI variables that QEMU has, under the name where the target looks for it if it has
-	// the same volume; nil without UEFI.
+	Channels
+	Limits Limits
+	// Variables is the file of the guest's UEFI variables that QEMU has, under the name where the target looks for it
+	// if it has the same volume; nil without UEFI.
 	Variables *os.File
-	// Kept is that file, to be copied to the target's own; nil if the target has the same one, or keeps none.
-	Kept *Carried
 	// Changed gets a value after QEMU has sent an event.
 	Changed <-chan struct{}
 	// Permit is asked when the guest is stopped and its disks are copied. If Permit returns nil,
@@ -39,6 +31,36 @@ type Source struct {
 	Trails func()
 	// Progress is told how far the migration is, once a second at most.
 	Progress func(Progress)
+}
+
+// Channels lead to the target.
+type Channels struct {
+	// State is QEMU's end of the channel for the guest's memory and devices. Closing the other end
+	// makes QEMU give up, and run its guest on.
+	State *os.File
+	// Mirrors are the disks that the target has files of its own for.
+	Mirrors []Mirror
+	// Carried are those of them that are only read.
+	Carried []Carried
+	// Kept is the file of the UEFI variables, to be copied to the target's own; nil if the target has the same one, or
+	// keeps none.
+	Kept *Carried
+}
+
+// Close closes the channels.
+func (c Channels) Close() {
+	if c.State != nil {
+		c.State.Close()
+	}
+	for _, d := range c.Mirrors {
+		d.Channel.Close()
+	}
+	for _, d := range c.Carried {
+		d.Channel.Close()
+	}
+	if c.Kept != nil {
+		c.Kept.Channel.Close()
+	}
 }
 
 // Limits bound a migration.
