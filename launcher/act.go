@@ -79,6 +79,8 @@ func (l *launcher) doPlain(ctx context.Context, a life.Action, asker *link.Comma
 		l.send(ctx, asker)
 	case life.StopSending:
 		l.moving.cancel()
+	case life.Arrive:
+		l.list().Arrive(ctx)
 	case life.Run:
 		l.runReceived(ctx, asker)
 	case life.Keep:

@@ -223,7 +223,6 @@ func (l *launcher) hear(ctx context.Context, e life.Event, asker *link.Command) 
 	var actions []life.Action
 	l.life, actions = life.Step(l.life, e)
 	l.note(before)
-	l.arrived(ctx, before)
 	for _, a := range actions {
 		l.do(ctx, a, asker)
 	}

@@ -117,16 +117,6 @@ func (l *launcher) runAsked(ctx context.Context, m *link.Command) {
 	l.hear(ctx, life.RunAsked{Paused: request.Paused, At: time.Now()}, m)
 }
 
-// arrived tells the parts that the guest has come, as soon as it may run here: a guest that arrives paused may run at
-// any time.
-func (l *launcher) arrived(ctx context.Context, before life.State) {
-	if !before.Order.Incoming || before.Phase != life.Received ||
-		l.life.Phase != life.Running && l.life.Phase != life.Paused {
-		return
-	}
-	l.list().Arrive(ctx)
-}
-
 // runReceived lets a received guest run, and answers when QEMU has done so. QEMU takes the locks of the disks then,
 // which the source has given up. A QEMU that does not answer in time may wait for storage, and let the guest run
 // later. virt-handler waits for operateTimeout, and the launcher until QEMU has answered or ended.

@@ -37,6 +37,8 @@ const (
 	Send plain = "Send"
 	// StopSending cancels that, unless the switchover was permitted.
 	StopSending plain = "StopSending"
+	// Arrive has the VM's parts keep what has come with the guest: the guest may run here from now on.
+	Arrive plain = "Arrive"
 	// Run lets a received guest run, and answers.
 	Run plain = "Run"
 	// Keep makes the launcher live on without its VM.

@@ -52,6 +52,12 @@ type (
 	}
 )
 
+// arrives reports whether a guest that was received may run here from now on. One that arrives paused may run at any
+// time.
+func (s State) arrives(before State) bool {
+	return before.Phase == Received && (s.Phase == Running || s.Phase == Paused)
+}
+
 // mayHaveRun reports whether the guest has run here, as far as anybody can know.
 func (s State) mayHaveRun() bool { return !s.Ran.IsZero() || s.Letting != NotLet }
 

@@ -51,6 +51,9 @@ func broken(before State, heard Event, after State, did []Action) (all []string)
 	differs := !reflect.DeepEqual(before.Report(), after.Report()) && before.Phase != Kept
 	say(differs != slices.Contains(did, Action(Report)), "what virt-handler sees has changed: %t, and it reports: %t",
 		differs, !differs)
+	arrives := before.Phase == Received && (after.Phase == Running || after.Phase == Paused)
+	say(arrives != slices.Contains(did, Action(Arrive)), "a guest arrives: %t, and its parts hear of that: %t",
+		arrives, !arrives)
 	for timer := range Timers {
 		all = append(all, brokenTimer(timer, before, heard, after, did)...)
 	}

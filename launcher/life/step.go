@@ -32,13 +32,16 @@ type step struct {
 }
 
 // actions puts first what follows from the difference between two states: it stops timers that
-// nobody waits for any more, and reports to virt-handler.
+// nobody waits for any more, notes that a guest has arrived, and reports to virt-handler.
 func (s *step) actions(before State, heard Event) []Action {
 	var out []Action
 	for t := range Timers {
 		if before.runs(t) && !s.runs(t) && heard != (Expired{t}) {
 			out = append(out, StopTimer{t})
 		}
+	}
+	if s.arrives(before) {
+		out = append(out, Arrive)
 	}
 	if s.reported() != before.reported() {
 		out = append(out, Report)

@@ -96,7 +96,7 @@ var topics = []topic{
 	{"A guest that comes", []look{
 		{"receiving", "received, reception failed, shutdown asked"},
 		{"received", "run asked, paused run asked"},
-		{"received, being let run", "let run, run failed, run failed unheard, shutdown asked"},
+		{"received, being let run", "RESUME, let run, run failed, run failed unheard, shutdown asked"},
 	}},
 	{"A guest that comes before its memory", []look{
 		{"receiving", "received but the memory"},
