@@ -55,7 +55,8 @@ type Agent struct {
 // New follows the agent behind port, which New takes over. tell gets each report that
 // differs from the last.
 func New(port net.Conn, m *qemuargs.Machine, c Credentials, tell func(control.AgentReport), log *slog.Logger) *Agent {
-	a := &Agent{client: guestagent.New(port), credentials: c, tell: tell, log: log, changed: make(chan struct{}, 1), thawer: stoppedTimer()}
+	a := &Agent{client: guestagent.New(port), credentials: c, tell: tell, log: log, changed: make(chan struct{}, 1),
+		thawer: stoppedTimer()}
 	for _, nic := range m.NICs {
 		a.macs = append(a.macs, nic.MAC)
 	}
@@ -131,7 +132,7 @@ func (a *Agent) change(set func()) {
 	}
 }
 
-// Report is what is known of the agent and its guest.
+// Report returns what is known of the agent and its guest.
 func (a *Agent) Report() control.AgentReport {
 	if a == nil {
 		return control.AgentReport{}
@@ -141,7 +142,7 @@ func (a *Agent) Report() control.AgentReport {
 	return a.report
 }
 
-// answerable says whether a program in the guest has the port open, and the guest runs.
+// answerable reports whether a program in the guest has the port open, and the guest runs.
 func (a *Agent) answerable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

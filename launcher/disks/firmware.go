@@ -13,9 +13,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// makeVariables makes the file of the guest's UEFI variables: a copy of the template, whatever was there. Variables that are
-// part of the guest's state are left alone: openVariables makes these. A guest that
-// arrives from another launcher brings its variables, and QEMU writes them over the copy.
+// makeVariables makes the file of the guest's UEFI variables: a copy of the template, whatever was there. It leaves
+// variables alone that are part of the guest's state: openVariables makes these. A guest that arrives from another
+// launcher brings its variables, and QEMU writes them over the copy.
 func makeVariables(f *qemuargs.Firmware) error {
 	if f == nil {
 		return nil
@@ -30,15 +30,17 @@ func makeVariables(f *qemuargs.Firmware) error {
 	return explainVariables(f, err)
 }
 
-// openVariables opens the variables that are part of the guest's state, and makes them of the template if there are none.
+// openVariables opens the variables that are part of the guest's state, and makes them of the template if there are
+// none.
 func openVariables(f *qemuargs.Firmware) (*os.File, error) {
 	folder := filepath.Dir(f.Variables.Path)
-	file, err := diskimage.OpenState(filepath.Dir(folder), filepath.Base(folder), filepath.Base(f.Variables.Path), f.Variables.Template, f.VariablesSize())
+	file, err := diskimage.OpenState(filepath.Dir(folder), filepath.Base(folder), filepath.Base(f.Variables.Path),
+		f.Variables.Template, f.VariablesSize())
 	return file, explainVariables(f, err)
 }
 
-// HoldVariables returns the file of the guest's UEFI variables that QEMU gets, opened with O_PATH: without a lock, and by no path that others
-// may have changed. files are those that QEMU inherits. HoldVariables returns nil without UEFI.
+// HoldVariables returns the file of the guest's UEFI variables that QEMU gets, opened with O_PATH: without a lock, and
+// by no path that others may have changed. files are those that QEMU inherits. HoldVariables returns nil without UEFI.
 func HoldVariables(f *qemuargs.Firmware, files map[string]*os.File) (*os.File, error) {
 	if f == nil {
 		return nil, nil
@@ -59,7 +61,8 @@ func explainVariables(f *qemuargs.Firmware, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist) && (missing(f.Code) || missing(f.Variables.Template)):
-		return fmt.Errorf("make the UEFI variables: %w; UEFI needs its firmware's files in %s (Debian's package ovmf, or qemu-efi-aarch64 for arm64)", err, filepath.Dir(f.Code))
+		return fmt.Errorf("make the UEFI variables: %w; UEFI needs its firmware's files in %s "+
+			"(Debian's package ovmf, or qemu-efi-aarch64 for arm64)", err, filepath.Dir(f.Code))
 	case f.Variables.InState:
 		return fmt.Errorf("open the UEFI variables on the claim with the guest's state: %w", err)
 	}

@@ -22,9 +22,11 @@ const diskInterval = 250 * time.Millisecond
 // Prepare makes the files that QEMU opens, opens the files that QEMU inherits, and returns
 // the latter by name. patience is how long Prepare waits for a disk that something else
 // uses; 0 is not at all.
-func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, patience time.Duration, log *slog.Logger) (map[string]*os.File, error) {
+func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, patience time.Duration,
+	log *slog.Logger) (map[string]*os.File, error) {
 	if arch := request.Machine.Arch; arch != qemuargs.AMD64 && arch != qemuargs.ARM64 {
-		return nil, fmt.Errorf("prepare a machine of architecture %q: there are %s and %s", arch, qemuargs.AMD64, qemuargs.ARM64)
+		return nil, fmt.Errorf("prepare a machine of architecture %q: there are %s and %s", arch, qemuargs.AMD64,
+			qemuargs.ARM64)
 	}
 	if err := f.makeFiles(request); err != nil {
 		return nil, err
@@ -60,8 +62,8 @@ func Whole(m *qemuargs.Machine, log *slog.Logger) {
 	})
 }
 
-// Arrived notes that the guest uses its disks in volumes. From then on no migration may copy into these disks anew. Arrived logs an error and
-// goes on, because the guest runs all the same.
+// Arrived notes that the guest uses its disks in volumes. From then on no migration may copy into these disks anew.
+// Arrived logs an error and goes on, because the guest runs all the same.
 func Arrived(m *qemuargs.Machine, log *slog.Logger) {
 	_ = inVolumes(m, func(d *qemuargs.Disk, root, name string) error {
 		if err := diskimage.Arrived(root, name); err != nil {
@@ -85,14 +87,15 @@ func inVolumes(m *qemuargs.Machine, visit func(d *qemuargs.Disk, root, name stri
 	return nil
 }
 
-// openVolumes opens the images in volumes, and the variables in the volume with the guest's state. ctx bounds the wait for a disk that something
-// else uses.
+// openVolumes opens the images in volumes, and the variables in the volume with the guest's state. ctx bounds the wait
+// for a disk that something else uses.
 func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (map[string]*os.File, error) {
 	files := map[string]*os.File{}
 	for _, i := range m.Inherits() {
 		if i.Kind == qemuargs.InheritedVariables {
 			open := func() (*os.File, error) { return openVariables(m.Firmware) }
-			f, err := openWhenFree(ctx, "UEFI variables", open, func(f *os.File) error { return diskimage.Free(f, false) }, log)
+			free := func(f *os.File) error { return diskimage.Free(f, false) }
+			f, err := openWhenFree(ctx, "UEFI variables", open, free, log)
 			if err != nil {
 				CloseAll(files)
 				return nil, err
@@ -104,7 +107,8 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (ma
 			continue
 		}
 		d := &m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
-		f, err := openWhenFree(ctx, d.Name, func() (*os.File, error) { return openVolume(d) }, func(f *os.File) error { return free(f, d) }, log)
+		f, err := openWhenFree(ctx, d.Name, func() (*os.File, error) { return openVolume(d) },
+			func(f *os.File) error { return free(f, d) }, log)
 		if err != nil {
 			CloseAll(files)
 			return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
@@ -125,7 +129,8 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (ma
 // openWhenFree opens an image, and waits while something else uses the image. After the
 // wait it opens an image that is a file all the same: QEMU's own lock decides, and QEMU's
 // error says best what is wrong.
-func openWhenFree(ctx context.Context, name string, open func() (*os.File, error), free func(*os.File) error, log *slog.Logger) (*os.File, error) {
+func openWhenFree(ctx context.Context, name string, open func() (*os.File, error), free func(*os.File) error,
+	log *slog.Logger) (*os.File, error) {
 	tick := time.NewTicker(diskInterval)
 	defer tick.Stop()
 	for waits := false; ; waits = true {
@@ -150,6 +155,7 @@ func openWhenFree(ctx context.Context, name string, open func() (*os.File, error
 	}
 }
 
+// free fails if something else uses a disk's image.
 func free(f *os.File, d *qemuargs.Disk) error {
 	readOnly := d.ReadOnly || d.Overlay != nil
 	if d.Shared {
@@ -193,7 +199,8 @@ func (f Folders) makeFiles(request *control.StartRequest) error {
 		case d.Image.Packed > 0:
 			err = placeConfig(d.Image, request.Incoming)
 		case d.Image.Create > 0 && d.Image.Volume != "" && request.Incoming:
-			err = diskimage.CreateIncoming(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), request.Machine.UUID, d.Image.Create)
+			err = diskimage.CreateIncoming(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), request.Machine.UUID,
+				d.Image.Create)
 		case d.Image.Create > 0 && d.Image.Volume != "":
 			err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), d.Image.Create)
 		case d.Image.Create > 0:
@@ -211,7 +218,7 @@ func (f Folders) makeFiles(request *control.StartRequest) error {
 	return nil
 }
 
-// seedPath is where the machine expects the seed of a volume.
+// seedPath returns where the machine expects the seed of a volume.
 func seedPath(m *qemuargs.Machine, volume string) string {
 	for _, d := range m.Disks {
 		if d.Name == volume {

@@ -114,13 +114,13 @@ func Run(ctx context.Context, program string, args ...string) (string, error) {
 	}
 }
 
-// PID is the process ID.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Said is the last of what the process wrote, 2 KiB at most.
+// Said returns the last of what the process wrote, 2 KiB at most.
 func (p *Process) Said() string { return p.said.String() }
 
-// LastLine is the last line that the process wrote.
+// LastLine returns the last line that the process wrote.
 func (p *Process) LastLine() string {
 	text := strings.TrimSpace(p.Said())
 	return text[strings.LastIndexByte(text, '\n')+1:]

@@ -30,7 +30,8 @@ type QEMU struct {
 // StartQEMU must be called on a thread that lives as long as QEMU (see Start). files holds by
 // name what the machine inherits, except QEMU's ends of its sockets, which StartQEMU makes.
 // The files stay open. With incoming, QEMU waits for a guest of another QEMU.
-func StartQEMU(program string, m *qemuargs.Machine, incoming bool, files map[string]*os.File, stderr io.Writer) (_ *QEMU, err error) {
+func StartQEMU(program string, m *qemuargs.Machine, incoming bool, files map[string]*os.File,
+	stderr io.Writer) (_ *QEMU, err error) {
 	q := &QEMU{} // no result: a return of nil must leave it for closeOurs
 	theirs, err := q.sockets(m)
 	defer func() {
@@ -66,7 +67,8 @@ func StartQEMU(program string, m *qemuargs.Machine, incoming bool, files map[str
 
 // sockets makes the socket pairs, and returns QEMU's ends by name.
 func (q *QEMU) sockets(m *qemuargs.Machine) (map[string]*os.File, error) {
-	ours := map[qemuargs.InheritedKind]**net.UnixConn{qemuargs.InheritedQMP: &q.QMP, qemuargs.InheritedSerial: &q.Serial, qemuargs.InheritedAgent: &q.Agent}
+	ours := map[qemuargs.InheritedKind]**net.UnixConn{qemuargs.InheritedQMP: &q.QMP,
+		qemuargs.InheritedSerial: &q.Serial, qemuargs.InheritedAgent: &q.Agent}
 	theirs := map[string]*os.File{}
 	for _, i := range m.Inherits() {
 		if ours[i.Kind] == nil {
@@ -122,7 +124,7 @@ func (q *QEMU) closeOurs() {
 	}
 }
 
-// QEMUVersion is QEMU's version, such as 7.2.22: the content of file, or else what QEMU says,
+// QEMUVersion returns QEMU's version, such as 7.2.22: the content of file, or else what QEMU says,
 // which takes as much CPU time as a third of a start.
 func QEMUVersion(ctx context.Context, program, file string) (string, error) {
 	if written, err := os.ReadFile(file); err == nil {
@@ -148,7 +150,7 @@ func QEMUVersion(ctx context.Context, program, file string) (string, error) {
 
 const digits = "0123456789"
 
-// isVersion says whether a text is two or three numbers with dots between them.
+// isVersion reports whether a text is two or three numbers with dots between them.
 func isVersion(text string) bool {
 	numbers := strings.Split(text, ".")
 	for _, n := range numbers {

@@ -127,7 +127,8 @@ func New(port *net.UnixConn, socket string, stdout io.Writer, log *slog.Logger) 
 	}
 	nobody := make(chan struct{})
 	close(nobody)
-	s := &Port{port: port, listener: listener, typing: nobody, log: log, podLog: podlog.New(stdout, "console output", LogBytesPerSecond, LogBurst, log)}
+	s := &Port{port: port, listener: listener, typing: nobody, log: log,
+		podLog: podlog.New(stdout, "console output", LogBytesPerSecond, LogBurst, log)}
 	s.wait.Add(2)
 	go s.read()
 	ctx, cancel := context.WithCancel(context.Background())
