@@ -47,7 +47,8 @@ func settle(ctx context.Context, client *qmp.Client, cpu qemuargs.CPU, incoming 
 		case !has && incoming:
 			return cpu, fmt.Errorf("this node cannot give the guest the CPU feature %q, which the guest has", name)
 		case !has:
-			return cpu, fmt.Errorf("this node cannot give the guest the CPU feature %q, which spec.domain.cpu.features requires; the policy optional starts the guest without", name)
+			return cpu, fmt.Errorf("this node cannot give the guest the CPU feature %q, "+
+				"which spec.domain.cpu.features requires; the policy optional starts the guest without", name)
 		}
 	}
 	cpu.Flags, cpu.Required = slices.Clone(cpu.Flags), slices.Clone(cpu.Required)

@@ -127,7 +127,8 @@ func (l *launcher) cancelJob(_ context.Context, m *link.Command) {
 	case err != nil:
 	case j.Kind == control.JobMigrate && !j.Finished() && l.life.Follows(),
 		j.Kind == control.JobReceive && !j.Finished() && l.life.Memory == life.Coming:
-		err = fmt.Errorf("cannot cancel job %d: the guest's memory follows the guest to another node (post-copy), and there is no way back", j.ID)
+		err = fmt.Errorf("cannot cancel job %d: the guest's memory follows the guest to another node (post-copy), "+
+			"and there is no way back", j.ID)
 	default:
 		j.cancel()
 	}

@@ -208,7 +208,8 @@ func (l *launcher) migrate(ctx context.Context, m *link.Command) {
 		err = fmt.Errorf("migrate: limits: %d bytes per second: want 0 or more", r.BytesPerSecond)
 	case r.DowntimeMilliseconds <= 0, r.DowntimeMilliseconds > maxSeconds*1000,
 		r.CompletionSeconds <= 0, r.CompletionSeconds > maxSeconds, r.StallSeconds <= 0, r.StallSeconds > maxSeconds:
-		err = fmt.Errorf("migrate: limits: a time of %d s in all, %d s without progress and %d ms of standstill: none may be less than 1, or more than %d hours",
+		err = fmt.Errorf("migrate: limits: a time of %d s in all, %d s without progress and %d ms of standstill: "+
+			"none may be less than 1, or more than %d hours",
 			r.CompletionSeconds, r.StallSeconds, r.DowntimeMilliseconds, maxSeconds/(60*60))
 	}
 	if err != nil {

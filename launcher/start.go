@@ -52,7 +52,7 @@ func (l *launcher) rejected(ctx context.Context, m *link.Command) {
 	l.hear(ctx, life.Rejected{Text: why.Message}, m)
 }
 
-// prepare has the parts make and open what QEMU needs.
+// prepare lets the parts make and open what the start needs, beside the loop.
 func (l *launcher) prepare(ctx context.Context) {
 	request := l.start
 	preparing, abort := context.WithCancel(ctx)

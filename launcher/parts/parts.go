@@ -67,7 +67,7 @@ func (l List) Attach(request *control.StartRequest, qemu *process.QEMU) error {
 	return l.each(func(p Part) error { return p.Attach(request, qemu) })
 }
 
-// Arrive tells the parts that the guest has come.
+// Arrive lets the parts keep what has come with the guest.
 func (l List) Arrive(ctx context.Context) {
 	for _, p := range l {
 		p.Arrive(ctx)

@@ -3,8 +3,13 @@ package parts
 import (
 	"context"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -56,4 +61,51 @@ func TestListGoesThroughItsParts(t *testing.T) {
 			t.Errorf("heard %q, want %q", heard, want)
 		}
 	}
+}
+
+// TestNoPartKnowsAnother: no file names the type of a part that another file declares. A part embeds None.
+func TestNoPartKnowsAnother(t *testing.T) {
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := map[string]string{} // the file of each part's type
+	named := map[string][]string{}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.TypeSpec:
+				if s, ok := n.Type.(*ast.StructType); ok && slices.ContainsFunc(s.Fields.List, embedsNone) {
+					parts[n.Name.Name] = name
+				}
+			case *ast.SelectorExpr: // a field, or another package's name
+				return false
+			case *ast.Ident:
+				named[n.Name] = append(named[n.Name], name)
+			}
+			return true
+		})
+	}
+	if len(parts) < 5 {
+		t.Errorf("only these parts were found: %v", parts)
+	}
+	for part, declared := range parts {
+		for _, file := range named[part] {
+			if file != declared {
+				t.Errorf("%s names %s, the part in %s", file, part, declared)
+			}
+		}
+	}
+}
+
+func embedsNone(f *ast.Field) bool {
+	id, ok := f.Type.(*ast.Ident)
+	return ok && len(f.Names) == 0 && id.Name == "None"
 }

@@ -106,7 +106,8 @@ func (t *TPM) Ended() (end life.TPMEnded, ended bool) {
 	}
 }
 
-// Sync has the state of a TPM that has come to a volume outlive the node. Any goroutine may call it.
+// Sync flushes the state of a TPM that has come to a volume, so that the state outlives the node. Any goroutine may
+// call Sync.
 func (t *TPM) Sync() error { return disks.SyncArrived(t.machine, t.arriving) }
 
 // Arrive makes the state that has come with the guest the one that the VM's next start finds.
