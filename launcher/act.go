@@ -80,7 +80,7 @@ func (l *launcher) doPlain(ctx context.Context, a life.Action, asker *link.Comma
 	case life.StopSending:
 		l.moving.cancel()
 	case life.Arrive:
-		l.list().Arrive(ctx)
+		l.list().Arrive(ctx, l.start)
 	case life.Run:
 		l.runReceived(ctx, asker)
 	case life.Keep:

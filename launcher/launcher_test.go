@@ -1,9 +1,7 @@
 package launcher
 
 import (
-	"encoding/json"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,33 +60,17 @@ func TestAgentEndsWithQEMU(t *testing.T) {
 // a launcher that waits for a disk.
 func TestProbeBeforeStart(t *testing.T) {
 	t.Parallel()
-	for _, port := range []bool{true, false} {
-		v := launch(t)
-		ask := func(request string) (answer agent.Answer, err error) {
-			conn, err := net.Dial("unix", v.AgentSocket)
-			if err != nil {
-				return answer, err
-			}
-			defer conn.Close()
-			if _, err := conn.Write([]byte(request + "\n")); err != nil {
-				return answer, err
-			}
-			return answer, json.NewDecoder(conn).Decode(&answer)
-		}
-		if answer, err := ask(`{"timeoutSeconds": 5}`); err != nil || !strings.Contains(answer.Skipped, "not been started") {
-			t.Errorf("before the start: %+v, %v", answer, err)
-		}
-		if answer, err := ask(`{"timeoutSeconds": 5, "readiness": true}`); err != nil ||
-			!strings.Contains(answer.Error, "not been started") {
-			t.Errorf("readiness before the start: %+v, %v", answer, err)
-		}
-		if port {
-			v.request.Machine.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}
-		}
-		v.start()
-		if answer, err := ask(`{"timeoutSeconds": 5}`); port &&
-			(err != nil || !strings.Contains(answer.Error, "not connected")) || !port && err == nil {
-			t.Errorf("with a port (%v) and no agent: %+v, %v", port, answer, err)
-		}
+	v := launch(t)
+	if answer := v.probed(agent.Request{TimeoutSeconds: 5}); !strings.Contains(answer.Skipped, "not been started") {
+		t.Errorf("before the start: %+v", answer)
+	}
+	readiness := agent.Request{TimeoutSeconds: 5, Readiness: true}
+	if answer := v.probed(readiness); !strings.Contains(answer.Error, "not been started") {
+		t.Errorf("readiness before the start: %+v", answer)
+	}
+	v.request.Machine.Agent = &qemuargs.Agent{PCI: qemuargs.PCIAddress{Bus: "pci.2"}}
+	v.start()
+	if answer := v.probed(agent.Request{TimeoutSeconds: 5}); !strings.Contains(answer.Error, "not connected") {
+		t.Errorf("with a port and no agent: %+v", answer)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/migration"
@@ -86,9 +87,9 @@ func (l *launcher) receive(ctx context.Context, m *link.Command) {
 		m.Answer(nil, errors.New("receive: no channel was opened"))
 		return
 	}
-	target := l.moving.receiver(l)
+	target, machine := l.moving.receiver(l), &l.start.Machine
 	target.Whole = func() error {
-		l.disks.Whole()
+		disks.Whole(machine, l.Log)
 		err := l.tpm.Sync()
 		if err != nil {
 			l.Log.Warn("the TPM's state that has arrived may not outlive the node", "error", err)

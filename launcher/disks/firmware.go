@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -37,23 +35,6 @@ func openVariables(f *qemuargs.Firmware) (*os.File, error) {
 	file, err := diskimage.OpenState(filepath.Dir(folder), filepath.Base(folder), filepath.Base(f.Variables.Path),
 		f.Variables.Template, f.VariablesSize())
 	return file, explainVariables(f, err)
-}
-
-// HoldVariables returns the file of the guest's UEFI variables that QEMU gets, opened with O_PATH: without a lock, and
-// by no path that others may have changed. files are those that QEMU inherits. HoldVariables returns nil without UEFI.
-func HoldVariables(f *qemuargs.Firmware, files map[string]*os.File) (*os.File, error) {
-	if f == nil {
-		return nil, nil
-	}
-	path, flags := f.Variables.Path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW
-	if inherited := files[qemuargs.Inherited{Kind: qemuargs.InheritedVariables}.String()]; inherited != nil {
-		path, flags = fmt.Sprintf("/proc/self/fd/%d", inherited.Fd()), unix.O_PATH|unix.O_CLOEXEC
-	}
-	fd, err := unix.Open(path, flags, 0)
-	if err != nil {
-		return nil, fmt.Errorf("hold the UEFI variables: %w", err)
-	}
-	return os.NewFile(uintptr(fd), f.Variables.Path), nil
 }
 
 func explainVariables(f *qemuargs.Firmware, err error) error {

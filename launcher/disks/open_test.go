@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -100,71 +99,4 @@ func TestVariablesInUseAreAwaited(t *testing.T) {
 	if err := <-opened; err != nil {
 		t.Error(err)
 	}
-}
-
-// TestHeldVariablesAreQEMUsFile: what is held is QEMU's file, whatever is at its path by now, and it holds no lock of QEMU's.
-func TestHeldVariablesAreQEMUsFile(t *testing.T) {
-	m := stateMachine(t)
-	files, err := openVolumes(t.Context(), m, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := m.Firmware.Variables.Path
-	if err := errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600),
-		unix.FcntlFlock(files["variables"].Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: 101, Len: 1})); err != nil {
-		t.Fatal(err)
-	}
-	held, err := HoldVariables(m.Firmware, files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
-	CloseAll(files)
-	info, err := held.Stat()
-	old, err2 := os.Stat(path + ".old")
-	if err != nil || err2 != nil || !os.SameFile(info, old) || held.Name() != path {
-		t.Errorf("%s is held (%v, %v)", held.Name(), err, err2)
-	}
-	f, err := os.Open(path + ".old")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := diskimage.Free(f, false); err != nil {
-		t.Error(err)
-	}
-	if held, err := HoldVariables(nil, nil); held != nil || err != nil {
-		t.Errorf("without UEFI: %v, %v", held, err)
-	}
-}
-
-// TestArrivedTPMStateIsKept: the state of a TPM that has arrived is kept as soon as the volume lets it, and a folder that is gone ends the attempts.
-func TestArrivedTPMStateIsKept(t *testing.T) {
-	root := t.TempDir()
-	tpm := &qemuargs.TPM{Folder: filepath.Join(root, "tpm"), InState: true}
-	folder, err := OpenTPM(tpm, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer folder.Close()
-	away := filepath.Join(t.TempDir(), "away")
-	// A link in the folder's place: no attempt can succeed.
-	if err := errors.Join(os.Rename(tpm.Folder, away), os.Symlink(away, tpm.Folder)); err != nil {
-		t.Fatal(err)
-	}
-	log := &heard{told: make(chan struct{})}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		ArrivedTPM(t.Context(), tpm, folder, time.Millisecond, slog.New(log))
-	}()
-	<-log.told
-	if err := unix.Renameat2(unix.AT_FDCWD, away, unix.AT_FDCWD, tpm.Folder, unix.RENAME_EXCHANGE); err != nil {
-		t.Fatal(err)
-	}
-	<-done
-	if _, err := os.Stat(filepath.Join(tpm.Folder, "1")); err != nil {
-		t.Error(err)
-	}
-	ArrivedTPM(t.Context(), tpm, folder, time.Hour, slog.New(slog.DiscardHandler)) // it has its number
 }

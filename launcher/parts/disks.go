@@ -9,7 +9,6 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/disks"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // Disks are the machine's disks, and the other files that it has on volumes.
@@ -19,25 +18,16 @@ type Disks struct {
 	// Patience is how long a start waits for a disk that something else uses. 0: no wait.
 	Patience time.Duration
 	Log      *slog.Logger
-
-	machine *qemuargs.Machine
 }
 
 // Prepare makes the files that QEMU opens, and opens those that QEMU inherits.
-func (d *Disks) Prepare(ctx context.Context, request *control.StartRequest, files map[string]*os.File) error {
+func (d Disks) Prepare(ctx context.Context, request *control.StartRequest, files map[string]*os.File) error {
 	opened, err := d.Folders.Prepare(ctx, request, d.Patience, d.Log)
 	maps.Copy(files, opened)
 	return err
 }
 
-// Start remembers the machine.
-func (d *Disks) Start(request *control.StartRequest, _ map[string]*os.File) error {
-	d.machine = &request.Machine
-	return nil
-}
-
-// Whole notes that a migration has copied all of the disks in volumes. Any goroutine may call it.
-func (d *Disks) Whole() { disks.Whole(d.machine, d.Log) }
-
 // Arrive notes that the guest uses its disks here.
-func (d *Disks) Arrive(context.Context) { go disks.Arrived(d.machine, d.Log) }
+func (d Disks) Arrive(_ context.Context, request *control.StartRequest) {
+	go disks.Arrived(&request.Machine, d.Log)
+}

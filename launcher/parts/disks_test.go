@@ -9,6 +9,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
+	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -20,18 +21,18 @@ func TestDisksArrive(t *testing.T) {
 		Format: qemuargs.Raw, Volume: qemuargs.FileVolume, Create: 1 << 20}}
 	request := &control.StartRequest{Incoming: true,
 		Machine: qemuargs.Machine{Arch: qemuargs.AMD64, UUID: "a", Disks: []qemuargs.Disk{disk}}}
-	d := &Disks{Log: quiet}
+	d := Disks{Log: quiet}
 	if files := begin(t, d, request); files["disk/root"] == nil || len(files) != 1 {
 		t.Errorf("the files are %v", files)
 	}
 	if err := diskimage.Whole(root, "disk.img"); err == nil {
 		t.Error("the disk is whole before it was copied")
 	}
-	d.Whole()
+	disks.Whole(&request.Machine, quiet)
 	if err := diskimage.Whole(root, "disk.img"); err != nil {
 		t.Error(err)
 	}
-	d.Arrive(t.Context())
+	d.Arrive(t.Context(), request)
 	testkit.Eventually(t, "the note of the migration to be gone", func() error {
 		if in, err := os.ReadDir(root); err != nil || len(in) != 1 {
 			return fmt.Errorf("the volume has %v (%w)", in, err)

@@ -25,7 +25,7 @@ type Part interface {
 	Attach(request *control.StartRequest, qemu *process.QEMU) error
 	// Arrive notes that the guest has come from another launcher, and may run here from now on. What takes longer goes
 	// on beside the loop until ctx ends.
-	Arrive(ctx context.Context)
+	Arrive(ctx context.Context, request *control.StartRequest)
 	// Close ends the part. QEMU has ended, or was never started. The error says how the part has failed.
 	Close() error
 }
@@ -43,7 +43,7 @@ func (None) Start(*control.StartRequest, map[string]*os.File) error { return nil
 func (None) Attach(*control.StartRequest, *process.QEMU) error { return nil }
 
 // Arrive does nothing.
-func (None) Arrive(context.Context) {}
+func (None) Arrive(context.Context, *control.StartRequest) {}
 
 // Close does nothing.
 func (None) Close() error { return nil }
@@ -68,9 +68,9 @@ func (l List) Attach(request *control.StartRequest, qemu *process.QEMU) error {
 }
 
 // Arrive lets the parts keep what has come with the guest.
-func (l List) Arrive(ctx context.Context) {
+func (l List) Arrive(ctx context.Context, request *control.StartRequest) {
 	for _, p := range l {
-		p.Arrive(ctx)
+		p.Arrive(ctx, request)
 	}
 }
 

@@ -33,7 +33,7 @@ func (s spy) Prepare(context.Context, *control.StartRequest, map[string]*os.File
 }
 func (s spy) Start(*control.StartRequest, map[string]*os.File) error { return s.hear("starts") }
 func (s spy) Attach(*control.StartRequest, *process.QEMU) error      { return s.hear("attaches") }
-func (s spy) Arrive(context.Context)                                 { _ = s.hear("arrives") }
+func (s spy) Arrive(context.Context, *control.StartRequest)          { _ = s.hear("arrives") }
 func (s spy) Close() error                                           { return s.hear("closes") }
 
 // TestListGoesThroughItsParts: each verb goes through the parts in their order. It ends with the first error, but each
@@ -44,7 +44,7 @@ func TestListGoesThroughItsParts(t *testing.T) {
 		var heard []string
 		list := List{spy{&heard, "a", nil}, None{}, spy{&heard, "b", fails}, spy{&heard, "c", nil}}
 		errs := []error{list.Prepare(t.Context(), nil, nil), list.Start(nil, nil), list.Attach(nil, nil), list.Close()}
-		list.Arrive(t.Context())
+		list.Arrive(t.Context(), nil)
 		for _, err := range errs {
 			if !errors.Is(err, fails) {
 				t.Errorf("%v, want %v", err, fails)

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/disks"
+	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/podlog"
 	"github.com/kubeqemu/kubeqemu/launcher/process"
@@ -41,10 +43,11 @@ type TPM struct {
 	// Tell tells the loop that swtpm has ended.
 	Tell func(life.Event)
 
-	machine  *qemuargs.TPM
 	emulator *emulator // nil if none runs
-	// arriving is the open folder with the state of a TPM in a volume whose guest comes from another launcher.
-	arriving *os.File
+	// arriving is the open folder with the state of a TPM in a volume whose guest comes from another launcher. It is in
+	// a folder of the volume, which is mounted at root.
+	arriving     *os.File
+	root, folder string
 	// arrived: that guest is here, and so the folder is not to be forgotten.
 	arrived bool
 	// keeping: the state that has arrived is not yet the one that counts.
@@ -56,7 +59,7 @@ func (t *TPM) Prepare(_ context.Context, request *control.StartRequest, files ma
 	if request.Machine.TPM == nil {
 		return nil
 	}
-	folder, err := disks.OpenTPM(request.Machine.TPM, request.Incoming)
+	folder, err := openTPM(request.Machine.TPM, request.Incoming)
 	if err != nil {
 		return err
 	}
@@ -64,15 +67,35 @@ func (t *TPM) Prepare(_ context.Context, request *control.StartRequest, files ma
 	return nil
 }
 
+// openTPM opens the folder with the state of a machine's TPM, and makes it unless there is one from before. A guest
+// that arrives from another launcher brings the state.
+func openTPM(machine *qemuargs.TPM, incoming bool) (*os.File, error) {
+	if machine.InState {
+		folder, err := diskimage.OpenTPM(filepath.Dir(machine.Folder), filepath.Base(machine.Folder), incoming)
+		if err != nil {
+			return nil, fmt.Errorf("open the TPM's state on the claim with the guest's state: %w", err)
+		}
+		return folder, nil
+	}
+	if err := os.Mkdir(machine.Folder, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of the TPM's state: %w", err)
+	}
+	folder, err := os.Open(machine.Folder)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder of the TPM's state: %w", err)
+	}
+	return folder, nil
+}
+
 // Start starts swtpm. It must be called on a thread that lives as long as swtpm is to (see process.Start).
 func (t *TPM) Start(request *control.StartRequest, files map[string]*os.File) (err error) {
-	if t.machine = request.Machine.TPM; t.machine == nil {
+	machine, folder := request.Machine.TPM, files[tpmFolder]
+	if machine == nil {
 		return nil
 	}
-	folder := files[tpmFolder]
-	if t.machine.InState && request.Incoming {
+	if machine.InState && request.Incoming {
 		delete(files, tpmFolder) // which Arrive or Close closes
-		t.arriving = folder
+		t.arriving, t.root, t.folder = folder, filepath.Dir(machine.Folder), filepath.Base(machine.Folder)
 	}
 	log := podlog.Messages(t.Output, "the TPM", t.Log)
 	var theirs *os.File
@@ -108,10 +131,15 @@ func (t *TPM) Ended() (end life.TPMEnded, ended bool) {
 
 // Sync flushes the state of a TPM that has come to a volume, so that the state outlives the node. Any goroutine may
 // call Sync.
-func (t *TPM) Sync() error { return disks.SyncArrived(t.machine, t.arriving) }
+func (t *TPM) Sync() error {
+	if t.arriving == nil {
+		return nil
+	}
+	return diskimage.SyncTPM(t.root, t.folder, t.arriving)
+}
 
 // Arrive makes the state that has come with the guest the one that the VM's next start finds.
-func (t *TPM) Arrive(ctx context.Context) {
+func (t *TPM) Arrive(ctx context.Context, _ *control.StartRequest) {
 	if t.arriving == nil {
 		return
 	}
@@ -120,8 +148,29 @@ func (t *TPM) Arrive(ctx context.Context) {
 	go func() {
 		defer t.keeping.Store(false)
 		defer t.arriving.Close()
-		disks.ArrivedTPM(ctx, t.machine, t.arriving, keepTPMPause, t.Log)
+		t.keep(ctx, keepTPMPause)
 	}()
+}
+
+// keep tries until it has kept the state, or ctx ends: the guest runs all the same. The pauses begin with pause, and
+// grow.
+func (t *TPM) keep(ctx context.Context, pause time.Duration) {
+	for ; ; pause = min(2*pause, time.Minute) {
+		err := diskimage.KeepTPM(t.root, t.folder, t.arriving)
+		if err == nil {
+			return
+		}
+		t.Log.Warn("until this succeeds, a start of the VM would find the TPM's state from before the migration",
+			"error", err)
+		if errors.Is(err, fs.ErrNotExist) {
+			return // the folder has its number, or is gone
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 // Keeping reports whether the state that has arrived is not yet the one that counts.
@@ -141,7 +190,7 @@ func (t *TPM) Close() (err error) {
 		err = t.emulator.close()
 	}
 	if t.arriving != nil && !t.arrived {
-		disks.ForgetTPM(t.machine, t.arriving)
+		_ = diskimage.ForgetTPM(t.root, t.folder, t.arriving) // or else the VM's next start does so
 		t.arriving.Close()
 	}
 	return err

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -113,7 +116,7 @@ func TestTPMState(t *testing.T) {
 			}
 			var want []string
 			if arrives {
-				tpm.Arrive(t.Context())
+				tpm.Arrive(t.Context(), nil)
 				testkit.Eventually(t, "the state to be kept", func() error {
 					if tpm.Keeping() {
 						return errors.New("it is not yet")
@@ -138,9 +141,43 @@ func TestTPMState(t *testing.T) {
 func TestNoTPM(t *testing.T) {
 	tpm := &TPM{Program: "none"}
 	files := begin(t, tpm, &control.StartRequest{})
-	tpm.Arrive(t.Context())
+	tpm.Arrive(t.Context(), nil)
 	tpm.Destroy()
 	if err := tpm.Close(); err != nil || len(files) > 0 || tpm.PID() != 0 || tpm.Keeping() {
 		t.Errorf("%v, %v, process %d", err, files, tpm.PID())
+	}
+}
+
+// TestArrivedTPMStateIsKept: the state of a TPM that has arrived is kept as soon as the volume lets it, and a folder
+// that is gone ends the attempts.
+func TestArrivedTPMStateIsKept(t *testing.T) {
+	tpm, _ := newTPM(t, waits)
+	log := testkit.NewTranscript(t, "the log")
+	tpm.Log = slog.New(slog.NewTextHandler(log, nil))
+	request := requestTPM(t)
+	request.Incoming, request.Machine.TPM.InState = true, true
+	files := begin(t, tpm, request)
+	folder, away := request.Machine.TPM.Folder, filepath.Join(t.TempDir(), "away")
+	// A link in the folder's place: no attempt can succeed.
+	if err := errors.Join(os.Rename(folder, away), os.Symlink(away, folder)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tpm.keep(t.Context(), time.Millisecond)
+	}()
+	log.Expect("until this succeeds")
+	if err := unix.Renameat2(unix.AT_FDCWD, away, unix.AT_FDCWD, folder, unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Receive(t, done, "the end of the attempts")
+	if _, err := os.Stat(filepath.Join(folder, "1")); err != nil {
+		t.Error(err)
+	}
+	tpm.keep(t.Context(), time.Hour) // it has its number
+	disks.CloseAll(files)
+	if err := tpm.Close(); err != nil {
+		t.Error(err)
 	}
 }

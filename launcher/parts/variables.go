@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -17,14 +18,25 @@ type Variables struct {
 	file     *os.File
 }
 
-// Start holds the file that QEMU gets.
-func (v *Variables) Start(request *control.StartRequest, files map[string]*os.File) (err error) {
-	v.firmware = request.Machine.Firmware
-	v.file, err = disks.HoldVariables(v.firmware, files)
-	return err
+// Start holds the file that QEMU gets, without a lock.
+func (v *Variables) Start(request *control.StartRequest, files map[string]*os.File) error {
+	f := request.Machine.Firmware
+	if f == nil {
+		return nil
+	}
+	path, flags := f.Variables.Path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW
+	if inherited := files[string(qemuargs.InheritedVariables)]; inherited != nil {
+		path, flags = fmt.Sprintf("/proc/self/fd/%d", inherited.Fd()), unix.O_PATH|unix.O_CLOEXEC
+	}
+	fd, err := unix.Open(path, flags, 0)
+	if err != nil {
+		return fmt.Errorf("hold the UEFI variables: %w", err)
+	}
+	v.firmware, v.file = f, os.NewFile(uintptr(fd), f.Variables.Path)
+	return nil
 }
 
-// File returns the file of the variables, opened without a lock, or nil without UEFI.
+// File returns the file of the variables, opened with O_PATH, or nil without UEFI.
 func (v *Variables) File() *os.File { return v.file }
 
 // OnClaim returns a path that leads to the file of the variables, and the file's size. kept reports whether the file
