@@ -364,7 +364,7 @@ passt-profile: ## write the seccomp profile of passt from containerd's (the sum 
 
 .PHONY: qemu-schemas
 qemu-schemas: packages ## write what qemuargs knows of QEMU 7.2, 10.0 and 11.1 (root; downloads 350 MB of Debian's packages)
-	tools/qemu-schemas.sh qemuargs/schema/captures
+	tools/qemu-schemas.sh qemuargs/tool/schema/captures
 
 .PHONY: build
 build: ## the product's binaries, into _output/bin

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Writes the schemas that qemuargs has embedded, qemuargs/schema/captures: qemu-schemas.sh FOLDER
+# Writes the schemas that qemuargs has embedded, qemuargs/tool/schema/captures: qemu-schemas.sh FOLDER
 #
 # amd64's 7.2 is the QEMU of the machine, which runs Debian 12. The others come from Debian's packages, into _output/cache; they run
 # in a root of their own (which needs root), and nothing is installed. arm64's are the builds for nodes of arm64, which know KVM;

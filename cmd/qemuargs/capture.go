@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
-	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
 // Bounds of a capture. A QEMU answers all within 10 seconds; one of another architecture, whose own instructions are emulated too,

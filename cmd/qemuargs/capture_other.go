@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
 var errNoCapture = errors.New("a capture needs Linux or another Unix; the captures that it makes work everywhere")

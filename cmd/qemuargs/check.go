@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs"
-	"github.com/kubeqemu/kubeqemu/qemuargs/check"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
-	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/check"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
 // errProblems ends check where it has printed an error.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
-	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
 // file writes a file of a test's own, which may be a program.
@@ -138,7 +138,7 @@ func TestEmbeddedSchemasAreWhatQEMUSays(t *testing.T) {
 				t.Fatal(err)
 			}
 			same(t, asked, embedded, path == host)
-			if file, err := os.ReadFile("../../qemuargs/schema/captures/x86_64-" + release + ".json.gz"); path == host && asked.Package == embedded.Package && !bytes.Equal(file, data) {
+			if file, err := os.ReadFile("../../qemuargs/tool/schema/captures/x86_64-" + release + ".json.gz"); path == host && asked.Package == embedded.Package && !bytes.Equal(file, data) {
 				t.Errorf("the same package gives other bytes than those of the capture: %v", err)
 			}
 		})

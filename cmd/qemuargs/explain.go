@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/explain"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/explain"
 )
 
 func explainCommand() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
-	"github.com/kubeqemu/kubeqemu/qemuargs/explain"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/explain"
 )
 
 // explained are runs of explain, each with its golden.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/golden"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/golden"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 func goldenCommand() *cobra.Command {

@@ -18,7 +18,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 // runFlags are the flags of run, as they are given.

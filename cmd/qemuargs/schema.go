@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs"
-	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
 func schemaCommand() *cobra.Command {

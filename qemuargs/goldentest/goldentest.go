@@ -3,8 +3,8 @@
 package goldentest
 
 import (
-	"github.com/kubeqemu/kubeqemu/qemuargs/golden"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/golden"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 // T is the part of *testing.T that Check uses.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
-	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/compare"
 )
 
 // argumentsPage is written from the same cases as the goldens, for the newest host.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
-	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/compare"
 )
 
 // shown are the domains that testdata shows.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
-	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/compare"
 )
 
 // patience is how long libvirtd may take for all domains.

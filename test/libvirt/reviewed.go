@@ -7,7 +7,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/compare"
 )
 
 // Group is what differs for one reason.

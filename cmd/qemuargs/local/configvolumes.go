@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 // configFiles are the files of each config volume of a VMI, by the volume's name and the file's path. The errors say which

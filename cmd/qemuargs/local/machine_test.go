@@ -19,8 +19,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 // everything is a VM with a disk of each kind, a kernel, graphics and two interfaces.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 const vmi = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: NAME}\nspec: {domain: {memory: {guest: 64Mi}}}\n---\n"

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
 // machineType checks -machine.

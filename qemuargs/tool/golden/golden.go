@@ -15,8 +15,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/compare"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 // Extension is that of a golden file.

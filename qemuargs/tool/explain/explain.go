@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
-	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/compare"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/experiment"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 // Machine is the explanation of one machine.

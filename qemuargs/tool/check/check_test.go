@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/check"
-	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/check"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
-const machines = "../resolve/testdata/machines/"
+const machines = "../../resolve/testdata/machines/"
 
 // known are the embedded schemas, by architecture and release.
 type known map[string]map[string]*schema.Schema

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/kubeqemu/kubeqemu/internal/cputime"
-	"github.com/kubeqemu/kubeqemu/qemuargs/check"
-	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/check"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
 // TestHandWrittenArgumentsAreTaken: what people and libvirt write in other ways than the catalogue is taken, on every release.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
-	"github.com/kubeqemu/kubeqemu/qemuargs/check"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/check"
 )
 
 func TestMain(m *testing.M) { golden.Main(m, "testdata/*.txt") }

@@ -25,7 +25,7 @@ import (
 
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/experiment"
 )
 
 // maxDocument bounds one document, in bytes. etcd takes 1.5 MiB.

@@ -1,5 +1,5 @@
-// Package check holds QEMU's arguments against what a QEMU takes (qemuargs/schema), without any QEMU. It is pure. What a
-// schema does not tell is passed over: the package refuses no argument that QEMU might take.
+// Package check holds QEMU's arguments against what a QEMU takes (qemuargs/tool/schema), without any QEMU. It is pure.
+// What a schema does not tell is passed over: the package refuses no argument that QEMU might take.
 package check
 
 import (
@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/schema"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
 // Problem is what is wrong with one argument.
@@ -27,15 +27,15 @@ func (p Problem) String() string {
 	return p.Argument + ": " + p.Text
 }
 
-// MaxProblems bounds the errors of one QEMU, and apart from them its warnings. The check ends at the next error, and says
-// so in one more problem. One more warning tells how many warnings are left out.
+// MaxProblems bounds the errors of one QEMU, and apart from them its warnings. The check ends at the next error, and
+// says so in one more problem. One more warning tells how many warnings are left out.
 const MaxProblems = 200
 
 // maxNear is how many problems name a near name: each search compares all names.
 const maxNear = 20
 
-// Arguments checks the arguments of one QEMU, without the program's name. others are the schemas of other releases; they
-// tell what is new and what is gone.
+// Arguments checks the arguments of one QEMU, without the program's name. others are the schemas of other releases;
+// they tell what is new and what is gone.
 func Arguments(args []string, s *schema.Schema, others ...*schema.Schema) []Problem {
 	c := newChecker(s, others)
 	for i := 0; i < len(args) && !c.ended; {
@@ -214,7 +214,8 @@ func (c *checker) meant(name string, known iter.Seq[string]) string {
 	return ""
 }
 
-// elsewhere says which other release of QEMU has something that this one has not: the first after it, or the last before.
+// elsewhere says which other release of QEMU has something that this one has not: the first after it, or the last
+// before.
 func (c *checker) elsewhere(has func(*schema.Schema) bool) string {
 	text := ""
 	for _, o := range c.others {

@@ -12,7 +12,7 @@ import (
 // TestWellKnownInstancetypesMakeMachines: each instancetype and each preference that virt-controller creates makes a
 // machine with the CPUs, the memory and the devices that its name promises.
 func TestWellKnownInstancetypesMakeMachines(t *testing.T) {
-	text, err := os.ReadFile("../../config/instancetypes/objects.yaml")
+	text, err := os.ReadFile("../../../config/instancetypes/objects.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 // TestFieldsOfNoArgumentAreTheAPIs: each field that is known to make no argument is one of the API.
@@ -148,7 +148,7 @@ func TestFieldByAnyOfItsNames(t *testing.T) {
 
 // TestFieldOfPool: the path of a pool's field may begin below spec, and what holds the VMI says so.
 func TestFieldOfPool(t *testing.T) {
-	pool, err := os.ReadFile("../../config/samples/vmpool-tiny.yaml")
+	pool, err := os.ReadFile("../../../config/samples/vmpool-tiny.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestUnknownField(t *testing.T) {
 
 // TestOriginSaysWhereAValueIsWritten: a source says whose the value is, and where it is written.
 func TestOriginSaysWhereAValueIsWritten(t *testing.T) {
-	pool, err := os.ReadFile(filepath.Join("../../config/samples/vmpool-tiny.yaml"))
+	pool, err := os.ReadFile(filepath.Join("../../../config/samples/vmpool-tiny.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/experiment"
 )
 
 // Answer says what one field makes.

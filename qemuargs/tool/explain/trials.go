@@ -9,9 +9,9 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
-	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/experiment"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 // maxTried bounds how many bytes of VMIs and hosts are resolved anew to explain a machine: some seconds' work. Of a

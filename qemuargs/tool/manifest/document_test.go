@@ -301,7 +301,7 @@ func TestParseHost(t *testing.T) {
 
 // FuzzRead: whatever the input, it is read into VMIs that render, or into an error with a place.
 func FuzzRead(f *testing.F) {
-	samples, err := filepath.Glob("../../config/samples/*.yaml")
+	samples, err := filepath.Glob("../../../config/samples/*.yaml")
 	if err != nil || len(samples) == 0 {
 		f.Fatalf("no samples: %v", err)
 	}

@@ -14,14 +14,14 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs"
-	"github.com/kubeqemu/kubeqemu/qemuargs/compare"
-	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
-	"github.com/kubeqemu/kubeqemu/qemuargs/manifest"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/compare"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/experiment"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
 // The catalogue is the goldens of package resolve.
-const catalogue = "../resolve/testdata/machines/*"
+const catalogue = "../../resolve/testdata/machines/*"
 
 var releases = []string{"7.2", "11.1"}
 

@@ -16,7 +16,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/qemuargs/experiment"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/experiment"
 )
 
 // stage is a VMI on its way from the document to what a host gets, after one step.
