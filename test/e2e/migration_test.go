@@ -149,8 +149,14 @@ func TestMigration(t *testing.T) {
 		if now.UID != uid || now.Status.Phase != v1.Running || now.Status.NodeName != to || s.SourceNode != from || s.TargetNode != to {
 			t.Fatalf("VMI %s is %s on %s; %+v", now.UID, now.Status.Phase, now.Status.NodeName, s)
 		}
-		if got := guests(); got != 1 {
-			t.Errorf("%d QEMUs have the guest", got)
+		// The source's launcher ends after the migration has.
+		if err := poll(func() error {
+			if got := guests(); got != 1 {
+				return fmt.Errorf("%d QEMUs have the guest", got)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
 		}
 		m.is(v1.VirtualMachineStatusRunning)
 		shell = m.shell()
