@@ -15,13 +15,13 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// DefaultPeriod is how often a Filler looks whether DataVolumes are its to fill.
+// DefaultPeriod is how often a Filler looks whether it fills DataVolumes.
 const DefaultPeriod = 30 * time.Second
 
 // lookTimeout bounds one look.
 const lookTimeout = 20 * time.Second
 
-// Filler runs the Reconciler while DataVolumes are its to fill: while their CustomResourceDefinition
+// Filler runs the Reconciler while it, and not CDI, fills DataVolumes: while their CustomResourceDefinition
 // is Kubeqemu's, and no CDI is installed. At any other time it touches no DataVolume, and watches
 // nothing. The KubeVirt object's condition DataVolumesFilled says which holds.
 type Filler struct {

@@ -22,7 +22,8 @@ const (
 	maxHostNodes = 1024
 )
 
-// takeNodes takes the NUMA nodes of the pod's CPUs. The launcher may be a tenant's: a node of which it lies is its guest's only.
+// takeNodes takes the NUMA nodes of the pod's CPUs. A tenant may control the
+// launcher. If the launcher lies about a NUMA node, it harms only its own guest.
 func takeNodes(host *resolve.Host, asked control.InspectRequest, reply control.InspectReply) error {
 	if !asked.CPUs {
 		return nil

@@ -30,7 +30,7 @@ func (c *cause) counts(m *v1.VirtualMachineInstanceMigration) bool {
 	return c.of(m) || c.annotation == v1.VolumeUpdateAnnotation && m.Annotations[c.annotation] != ""
 }
 
-// causeOf is why a guest is to move now, or nil. drained says that the guest's node has the taint by which guests leave it. It is pure.
+// causeOf returns why a guest is to move now, or nil. drained says that the guest's node has the drain taint. It is pure.
 func causeOf(vmi *v1.VirtualMachineInstance, drained bool) *cause {
 	if vmi.Status.Phase != v1.Running || vmi.DeletionTimestamp != nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 // This file has the guests of a node move that has the taint of the configuration's nodeDrainTaintKey, as in KubeVirt. The taint ends no guest, and
 // does not ask other programs to bring guests elsewhere.
 
-// drained says whether a guest is to leave its node, because the node has the taint. cluster is asked only for a node with taints.
+// drained reports whether the guest's node has the drain taint. cluster is asked only for a node with taints.
 func drained(ctx context.Context, nodes client.Reader, vmi *v1.VirtualMachineInstance, cluster func(context.Context) (*v1.KubeVirtConfiguration, error)) (bool, error) {
 	if vmi.Status.NodeName == "" || vmi.Status.Phase != v1.Running || vmi.DeletionTimestamp != nil || !vmi.Spec.EvictionStrategy.Moves() {
 		return false, nil

@@ -206,7 +206,7 @@ func (u *updates) note(vmi *v1.VirtualMachineInstance, launchers int, now time.T
 	u.made[client.ObjectKeyFromObject(vmi)] = madeUpdate{vmi.UID, last.times + launchers, now}
 }
 
-// last is the last update of a VMI, without any if there is none. u.mu is held.
+// last returns the latest update of the VMI, or the zero value. The caller holds u.mu.
 func (u *updates) last(vmi *v1.VirtualMachineInstance) madeUpdate {
 	if last := u.made[client.ObjectKeyFromObject(vmi)]; last.vmi == vmi.UID {
 		return last

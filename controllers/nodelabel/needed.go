@@ -11,8 +11,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// needed are those of a node's labels that a launcher pod on the node selects which has not ended. A kubelet that is restarted looks again whether its pods
-// fit the node, and ends a pod that does not: without the label the guest would be lost. It reads past the cache, which has no selectors.
+// needed returns the labels that a running launcher pod on the node selects. A kubelet that is restarted looks again
+// whether its pods fit the node, and ends a pod that does not: without the label the guest would be lost. needed reads
+// past the cache, which has no selectors.
 // A pod that no VMI controls keeps no label: whoever may make pods can give them the launcher's.
 func (r *Reconciler) needed(ctx context.Context, node string, labels []string) (needed map[string]bool, err error) {
 	if len(labels) == 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// This file keeps on which claims the disks of a VM are, after migrations have copied them. It deletes the claims
-// that the disks have left. Package migration makes the new claims.
+// This file records which claim holds each disk after a migration has copied it, and deletes the claims left behind.
+// Package migration makes the new claims.
 
 // moved returns what the status says of moved claims, given the VM's VMI, or nil. lost are the claims that are
 // gone: their disks begin anew. It is pure.

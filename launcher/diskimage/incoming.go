@@ -141,8 +141,7 @@ func Whole(root, name string) error {
 	return nil
 }
 
-// incomingOf is the machine of which a migration has begun to copy a disk into the volume, and that has not run there; empty if there is
-// none.
+// incomingOf returns the machine whose disk is being copied into the volume and which has not yet run from it, or "".
 func incomingOf(root, name string, disk *os.File) string {
 	machine, _ := noteOf(root, name, disk)
 	return machine

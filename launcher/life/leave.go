@@ -166,7 +166,7 @@ func (s *step) takeBack() {
 	s.act(TakeBack{Sent: true})
 }
 
-// lose ends a guest of which no QEMU has everything.
+// lose kills a guest whose state is split between two QEMUs and can no longer be put together.
 func (s *step) lose(why string) {
 	s.kill(Cause{Scattered, why}, "the guest can run neither here nor elsewhere")
 }

@@ -44,7 +44,7 @@ func cpuModel(model string, host Host) (string, error) {
 	return model, nil
 }
 
-// hostFlags returns the flags of a host's own CPU, without those that later flags say otherwise.
+// hostFlags returns the flags of a host's own CPU, without those that later flags override.
 func hostFlags(c *v1.CPU, host Host, later []string) (out []string) {
 	if c.Model != v1.HostModel {
 		return nil
