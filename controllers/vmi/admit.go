@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,12 +15,13 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
-// admit ends an invalid VMI. Of a valid VMI it persists presets, defaults and the finalizer in a single write,
-// before any other step. admitted says that there was nothing to persist any more.
-func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) (admitted bool, err error) {
+// admit ends an invalid VMI. Of a valid VMI it persists presets, defaults and the finalizer in a single write. The
+// steps that follow wait until there is nothing to persist any more.
+func (r *Reconciler) admit(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
 	cluster, err := r.cluster(ctx)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defaulted := vmi.DeepCopy()
 	var overridden []string
@@ -29,12 +31,12 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 		if !controllerutil.ContainsFinalizer(vmi, v1.VMIFinalizer) {
 			if overridden, err = r.Presets.Apply(ctx, defaulted); kit.PresetsUnread(err) {
 				vmi.Status.Complain(v1.ReasonPresetFailed, err.Error(), r.now())
-				return false, err
+				return 0, err
 			} else if errors.Is(err, kit.ErrPresets) {
 				r.refuse(vmi, v1.ReasonPresetFailed, err.Error())
-				return true, nil
+				return 0, errSkipRest
 			} else if err != nil {
-				return false, err
+				return 0, err
 			}
 		}
 		v1.ApplyClusterDefaults(defaulted, cluster)
@@ -46,26 +48,26 @@ func (r *Reconciler) admit(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	}
 	if len(errs) > 0 {
 		r.refuse(vmi, v1.ReasonInvalidSpec, errs.ToAggregate().Error())
-		return true, nil
+		return 0, errSkipRest
 	}
 	// Once the VMI has a phase, its spec cannot change any more.
 	if vmi.Status.Phase != "" {
-		return true, nil
+		return 0, nil
 	}
 	controllerutil.AddFinalizer(defaulted, v1.VMIFinalizer)
 	if equality.Semantic.DeepEqual(defaulted.Spec, vmi.Spec) && slices.Equal(defaulted.Finalizers, vmi.Finalizers) {
-		return true, nil
+		return 0, nil
 	}
 	err = kit.SortedRefusal(r.persist(ctx, vmi, defaulted))
 	switch {
 	case err == nil:
 		kit.AnnounceOverridden(r.Events, vmi, nil, overridden)
-		return false, nil // its event brings us back
+		return 0, errSkipRest // its event brings us back
 	case apierrors.IsConflict(err):
-		return false, err
+		return 0, err
 	}
 	vmi.Status.Complain(v1.ReasonFailedUpdate, err.Error(), r.now())
-	return false, fmt.Errorf("persist defaults: %w", err)
+	return 0, fmt.Errorf("persist defaults: %w", err)
 }
 
 // refuse ends a VMI that must not start.

@@ -56,6 +56,11 @@ func newCluster(t *testing.T, phase v1.VirtualMachineInstancePhase, faults inter
 	}}
 }
 
+// on returns a turn of a VMI with a pod, or nil.
+func on(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *turn {
+	return &turn{world: world{vmi: vmi, pod: pod}, before: vmi.DeepCopy()}
+}
+
 func (c *cluster) reconcile() error {
 	c.t.Helper()
 	_, err := c.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c.vmi)})

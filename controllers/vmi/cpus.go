@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -205,26 +206,36 @@ func (r *Reconciler) unlabelled(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// hint chooses the frequency of the guest's TSC before the guest has a pod, and reports whether it did. Without
-// a fitting node that tells a frequency the guest has that of its node.
-func (r *Reconciler) hint(ctx context.Context, vmi *v1.VirtualMachineInstance) (hinted bool, err error) {
+// chooseFrequency chooses the frequency of the guest's TSC before the guest has a pod. Without a fitting node that
+// tells a frequency the guest has that of its node.
+func (r *Reconciler) chooseFrequency(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
 	if !vmi.Spec.Domain.NeedsTSCFrequency() || vmi.Status.TopologyHints != nil {
-		return false, nil
+		return 0, nil
 	}
 	config, err := r.podConfig(ctx)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	fit, err := r.fitting(ctx, vmi, config)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	f := chooseTSC(fit, config.Cluster.MinimumTSC())
 	if f == 0 {
-		return false, nil
+		return 0, nil
 	}
-	vmi.Status.TopologyHints = &v1.TopologyHints{TSCFrequency: ptr.To(f)}
-	return true, nil
+	vmi.Status.TopologyHints, t.chosen = &v1.TopologyHints{TSCFrequency: ptr.To(f)}, true
+	return 0, nil
+}
+
+// writeFrequency has a frequency that was just chosen written before the VMI gets its pod. The event of the write
+// brings the VMI back.
+func (r *Reconciler) writeFrequency(_ context.Context, t *turn) (time.Duration, error) {
+	if t.chosen {
+		return 0, errSkipRest
+	}
+	return 0, nil
 }
 
 // fitting returns the labels of the nodes that take guests, and on which the VMI's can be by its CPU and its
@@ -323,27 +334,28 @@ func chooseTSC(nodes []map[string]string, least int64) (best int64) {
 
 // explainScheduling adds to the scheduler's complaint which of the guest's wishes no node can fulfil, and which
 // StorageClass a claim lacks. The scheduler names neither.
-func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+func (r *Reconciler) explainScheduling(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
 	c := vmi.Status.Condition(v1.ConditionPodScheduled)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1.ReasonUnschedulable {
-		return nil
+		return 0, nil
 	}
 	lacks, err := r.lackingClasses(ctx, vmi)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if lacks != "" {
 		c.Message += "; " + lacks
 	}
 	config, err := r.podConfig(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defaulted := vmi.DeepCopy()
 	v1.Default(defaulted)
 	nodes, err := r.nodeLabels(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	selector := cpuSelector(defaulted, config)
 	if hasPasst(defaulted) {
@@ -352,7 +364,7 @@ func (r *Reconciler) explainScheduling(ctx context.Context, vmi *v1.VirtualMachi
 	if why := unmet(selector, forbidden(defaulted), nodes); why != "" {
 		c.Message += "; " + why
 	}
-	return nil
+	return 0, nil
 }
 
 // maxUnmet bounds the message.

@@ -177,7 +177,7 @@ func TestGuestGetsTheLowestTSCFrequency(t *testing.T) {
 		t.Errorf("without a frequency: %q", reason)
 	}
 	for range 2 {
-		if _, err := c.hint(t.Context(), vmi); err != nil {
+		if _, err := c.chooseFrequency(t.Context(), on(vmi, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if got := vmi.TSCFrequency(); got != 2_000_000_000 {
@@ -190,9 +190,10 @@ func TestGuestGetsTheLowestTSCFrequency(t *testing.T) {
 	if reason, message := vmi.NotMigratable(); reason != "" {
 		t.Errorf("with a frequency: %s, %s", reason, message)
 	}
-	plain := c.get()
-	if hinted, err := c.hint(t.Context(), plain); err != nil || hinted || plain.Status.TopologyHints != nil {
-		t.Errorf("a guest that needs none: %+v, %v", plain.Status.TopologyHints, err)
+	plain := on(c.get(), nil)
+	if _, err := c.chooseFrequency(t.Context(), plain); err != nil || plain.chosen ||
+		plain.vmi.Status.TopologyHints != nil {
+		t.Errorf("a guest that needs none: %+v, %v", plain.vmi.Status.TopologyHints, err)
 	}
 }
 
@@ -262,7 +263,7 @@ func TestTSCFrequencyIsOfNodesThatFit(t *testing.T) {
 		c := newCluster(t, "", interceptor.Funcs{}, nodes...)
 		c.reenlightened(test.change)
 		vmi := c.get()
-		if _, err := c.hint(t.Context(), vmi); err != nil || vmi.TSCFrequency() != test.want {
+		if _, err := c.chooseFrequency(t.Context(), on(vmi, nil)); err != nil || vmi.TSCFrequency() != test.want {
 			t.Errorf("%s: %d, %v", name, vmi.TSCFrequency(), err)
 		}
 	}
@@ -413,7 +414,7 @@ func TestComplaintKnowsWhatHyperVBrings(t *testing.T) {
 	vmi.Spec.Domain.Features = &v1.Features{Hyperv: &v1.FeatureHyperv{SyNICTimer: &v1.SyNICTimer{}}}
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled,
 		Status: metav1.ConditionFalse, Reason: v1.ReasonUnschedulable}, c.now())
-	if err := c.explainScheduling(t.Context(), vmi); err != nil {
+	if _, err := c.explainScheduling(t.Context(), on(vmi, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if got := vmi.Status.Condition(v1.ConditionPodScheduled).Message; !strings.Contains(got, "Hyper-V's interface synic ") {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,12 +60,24 @@ func (e *ends) forget(vmi types.UID) {
 	delete(e.byVMI, vmi)
 }
 
+// forgetEnd forgets how the VM of a VMI ended, which is in the VMI's status now.
+func (r *Reconciler) forgetEnd(_ context.Context, t *turn) (time.Duration, error) {
+	r.ends.forget(t.vmi.UID)
+	return 0, nil
+}
+
 // lastWord returns the VM's end by the last status of its deleted pod, or else fallback.
-func (r *Reconciler) lastWord(vmi *v1.VirtualMachineInstance, fallback end) end {
-	if last, ok := r.ends.of(vmi); ok {
-		return last
+func (w world) lastWord(fallback end) end {
+	if w.last != nil {
+		return *w.last
 	}
 	return fallback
+}
+
+// endWithPod ends a VMI whose pod is gone.
+func (r *Reconciler) endWithPod(_ context.Context, t *turn) (time.Duration, error) {
+	finish(&t.vmi.Status, t.lastWord(end{v1.Failed, v1.ReasonPodDeleted, "the launcher pod was deleted"}), r.now())
+	return 0, nil
 }
 
 // takeDown keeps how a deleted pod's VM ended. Anybody can write a pod that names a VMI, so

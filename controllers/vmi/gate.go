@@ -64,8 +64,11 @@ func booting(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
 
 // openGate writes the gate's condition, or returns how long to wait until then. The patch names only this
 // condition. A strategic merge patch merges conditions by type, and the other conditions are the kubelet's.
-func (r *Reconciler) openGate(ctx context.Context, vmi *v1.VirtualMachineInstance,
-	pod *corev1.Pod) (time.Duration, error) {
+func (r *Reconciler) openGate(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi, pod := t.vmi, t.pod
+	if pod == nil {
+		return 0, nil
+	}
 	c := unpaused(vmi, pod, r.now())
 	if c == nil {
 		return 0, nil

@@ -48,8 +48,13 @@ func observedLabels(vmi *v1.VirtualMachineInstance, images ...string) map[string
 }
 
 // label writes the labels that follow a VMI's status, or returns how long to wait until then. Labels of an
-// object and its status are written by two requests.
-func (r *Reconciler) label(ctx context.Context, vmi *v1.VirtualMachineInstance) (time.Duration, error) {
+// object and its status are written by two requests. If the status has just been written, that event brings the
+// VMI back.
+func (r *Reconciler) label(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
+	if vmi.ResourceVersion != t.before.ResourceVersion {
+		return 0, nil
+	}
 	labels := observedLabels(vmi, r.Config.LauncherImage, r.Config.ARM64Image)
 	if len(labels) == 0 {
 		return 0, nil

@@ -3,6 +3,7 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,18 +80,19 @@ func metadataOf(vmi *v1.VirtualMachineInstance) follow.Metadata {
 
 // follow brings the chosen labels and annotations of a launcher pod up to date with the VMI. It
 // writes them by the pod's status: virt-controller may change pods in no other way.
-func (r *Reconciler) follow(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+func (r *Reconciler) follow(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi, pod := t.vmi, t.pod
 	// The policy kubevirt-controller-pod-condition permits virt-controller to write pods that have
 	// the gate.
-	if vmi.IsFinal() || vmi.DeletionTimestamp != nil || pod.DeletionTimestamp != nil || !hasGate(pod) {
-		return nil
+	if vmi.IsFinal() || pod == nil || pod.DeletionTimestamp != nil || !hasGate(pod) {
+		return 0, nil
 	}
 	patch, err := r.Follow.Patch(metadataOf(vmi), pod)
 	if patch == nil || err != nil {
-		return err
+		return 0, err
 	}
 	if err := r.Client.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return fmt.Errorf("write labels and annotations of pod %s: %w", pod.Name, err)
+		return 0, fmt.Errorf("write labels and annotations of pod %s: %w", pod.Name, err)
 	}
-	return nil
+	return 0, nil
 }

@@ -33,11 +33,11 @@ const (
 	maxNamed         = 8    // networks
 )
 
-// observeSandbox writes into the VMI's status why its node cannot connect the pod or mount its volumes, such as
+// explainSandbox writes into the VMI's status why its node cannot connect the pod or mount its volumes, such as
 // a NetworkAttachmentDefinition or a ConfigMap that does not exist. Only the kubelet's events say so. It
 // returns when to look again, or 0.
-func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineInstance,
-	pod *corev1.Pod) (time.Duration, error) {
+func (r *Reconciler) explainSandbox(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi, pod := t.vmi, t.pod
 	since, waits := unconnected(pod)
 	if !waits {
 		connected(&vmi.Status)
@@ -61,10 +61,10 @@ func (r *Reconciler) observeSandbox(ctx context.Context, vmi *v1.VirtualMachineI
 	return r.retryAfter(vmi, patience), nil
 }
 
-// observeRemoval writes into the status of a VMI that is deleted why its node cannot remove the pod. Until
+// explainRemoval writes into the status of a VMI that is deleted why its node cannot remove the pod. Until
 // then, the pod stays, and the VMI too. It returns when to look again, or 0.
-func (r *Reconciler) observeRemoval(ctx context.Context, vmi *v1.VirtualMachineInstance,
-	pod *corev1.Pod) (time.Duration, error) {
+func (r *Reconciler) explainRemoval(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi, pod := t.vmi, t.pod
 	if pod == nil || pod.DeletionTimestamp == nil || !onMultus(vmi) {
 		return 0, nil
 	}
@@ -194,7 +194,7 @@ func complaint(message string) string {
 	return control.Printable(message, maxComplaint)
 }
 
-// connected takes a complaint of observeSandbox back, once the node has connected the pod.
+// connected takes a complaint of explainSandbox back, once the node has connected the pod.
 func connected(status *v1.VirtualMachineInstanceStatus) {
 	status.EndComplaint(v1.OwnerSandbox)
 }

@@ -61,7 +61,7 @@ func TestMissingConfigMapIsInTheStatus(t *testing.T) {
 		vmi := besideVMI(t, "{domain: {memory: {guest: 128Mi}}, volumes: ["+c.volume+"]}")
 		vmi.CreationTimestamp = metav1.Unix(900, 0)
 		for range 2 {
-			if _, err := r.observeSandbox(context.Background(), vmi, c.pod); err != nil {
+			if _, err := r.explainSandbox(context.Background(), on(vmi, c.pod)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -71,7 +71,7 @@ func TestMissingConfigMapIsInTheStatus(t *testing.T) {
 				got.Message != "the node cannot mount a volume of the pod, and tries again: "+text) {
 			t.Errorf("%s: condition %+v", name, got)
 		}
-		if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodRunning, ready)); err != nil ||
+		if _, err := r.explainSandbox(context.Background(), on(vmi, sandboxed(corev1.PodRunning, ready))); err != nil ||
 			vmi.Status.Condition(v1.ConditionSynchronized) != nil {
 			t.Errorf("%s: the condition stays (%v)", name, err)
 		}
@@ -90,7 +90,7 @@ func TestSandboxThatFailsIsInTheStatus(t *testing.T) {
 	for age, says := range map[time.Duration]bool{14 * time.Second: false, 16 * time.Second: true} {
 		vmi := vmi.DeepCopy()
 		r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0).Add(age))}
-		if after, err := r.observeSandbox(t.Context(), vmi, sandboxed(corev1.PodPending)); err != nil || after <= 0 {
+		if after, err := r.explainSandbox(t.Context(), on(vmi, sandboxed(corev1.PodPending))); err != nil || after <= 0 {
 			t.Errorf("after %s: looks again in %s, %v", age, after, err)
 		}
 		got := vmi.Status.Condition(v1.ConditionSynchronized)
@@ -148,7 +148,7 @@ func TestSlowPodNetworkIsSaidAfterAMinute(t *testing.T) {
 	for age, says := range map[time.Duration]bool{59 * time.Second: false, 61 * time.Second: true} {
 		vmi := vmi.DeepCopy()
 		r := &Reconciler{Live: silent, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0).Add(age))}
-		if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodPending)); err != nil {
+		if _, err := r.explainSandbox(context.Background(), on(vmi, sandboxed(corev1.PodPending))); err != nil {
 			t.Fatal(err)
 		}
 		got := vmi.Status.Condition(v1.ConditionSynchronized)
@@ -157,7 +157,7 @@ func TestSlowPodNetworkIsSaidAfterAMinute(t *testing.T) {
 			t.Errorf("after %s: %+v", age, got)
 		}
 		ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
-		if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodPending, ready)); err != nil ||
+		if _, err := r.explainSandbox(context.Background(), on(vmi, sandboxed(corev1.PodPending, ready))); err != nil ||
 			vmi.Status.Condition(v1.ConditionSynchronized) != nil {
 			t.Errorf("after %s, connected: %+v, %v", age, vmi.Status.Conditions, err)
 		}
@@ -179,12 +179,12 @@ func TestDeletedVMISaysWhyItsPodStays(t *testing.T) {
 		r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(2000, 0).Add(over))}
 		vmi := besideVMI(t, spec)
 		pod := sandboxed(corev1.PodRunning)
-		if after, err := r.observeRemoval(context.Background(), vmi, pod); after != 0 || err != nil ||
+		if after, err := r.explainRemoval(context.Background(), on(vmi, pod)); after != 0 || err != nil ||
 			len(vmi.Status.Conditions) > 0 {
 			t.Errorf("a pod that stays: %s, %v, %+v", after, err, vmi.Status.Conditions)
 		}
 		pod.DeletionTimestamp = ptr.To(metav1.Unix(2000, 0))
-		after, err := r.observeRemoval(context.Background(), vmi, pod)
+		after, err := r.explainRemoval(context.Background(), on(vmi, pod))
 		if after != again || err != nil {
 			t.Errorf("%s after its grace: again in %s, %v", over, after, err)
 		}
@@ -209,10 +209,10 @@ func TestHangingContainerIsNoNetworkTrouble(t *testing.T) {
 	pod.DeletionTimestamp = ptr.To(metav1.Unix(2000, 0))
 	for over := 6 * time.Second; over < time.Minute; over += 10 * time.Second {
 		r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(2000, 0).Add(over))}
-		if err := r.remove(context.Background(), vmi, pod); err != nil {
+		if _, err := r.noteEnd(context.Background(), on(vmi, pod)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.observeRemoval(context.Background(), vmi, pod); err != nil {
+		if _, err := r.explainRemoval(context.Background(), on(vmi, pod)); err != nil {
 			t.Fatal(err)
 		}
 		got := vmi.Status.Condition(v1.ConditionSynchronized)
@@ -236,7 +236,7 @@ func TestEventBeginsWithTheCause(t *testing.T) {
 		WithIndex(&corev1.Event{}, "involvedObject.uid",
 			func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).Build()
 	r := &Reconciler{Live: events, Clock: clocktesting.NewFakePassiveClock(time.Unix(1010, 0))}
-	if _, err := r.observeSandbox(context.Background(), vmi, sandboxed(corev1.PodPending)); err != nil {
+	if _, err := r.explainSandbox(context.Background(), on(vmi, sandboxed(corev1.PodPending))); err != nil {
 		t.Fatal(err)
 	}
 	got := vmi.Status.Condition(v1.ConditionSynchronized)
@@ -284,7 +284,7 @@ func TestStatusSaysWhyThePodHasNoNetwork(t *testing.T) {
 			if c.told {
 				vmi.Status.Complain(v1.ReasonSandboxFailed, why, r.now())
 			}
-			again, err := r.observeSandbox(context.Background(), vmi, c.pod)
+			again, err := r.explainSandbox(context.Background(), on(vmi, c.pod))
 			if name == "it cannot" {
 				again = min(again, connectPatience) // it follows the VMI's age
 			}

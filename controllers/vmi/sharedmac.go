@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -79,18 +80,19 @@ func sharersText(others []*v1.VirtualMachineInstance) string {
 	return fmt.Sprintf("VMI %q has", first.Name)
 }
 
-// observeSharedMAC writes into a VMI's status which of its MACs another VMI has too. A network delivers frames
+// noteSharedMAC writes into a VMI's status which of its MACs another VMI has too. A network delivers frames
 // for that MAC to one of the two, or to one after the other. Nothing is refused: a guest that is to take over
 // for another may want that. A VMI that has ended shares nothing.
-func (r *Reconciler) observeSharedMAC(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+func (r *Reconciler) noteSharedMAC(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
 	if vmi.IsFinal() {
-		return nil // finish took the condition back
+		return 0, nil // finish took the condition back
 	}
 	var said []string
 	for _, c := range cards(vmi) {
 		others, err := r.sharing(ctx, vmi, c)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if len(others) > 0 {
 			said = append(said, fmt.Sprintf("network %q (%s): %s the MAC %s too", c.nic, c.network, sharersText(others), c.mac))
@@ -98,7 +100,7 @@ func (r *Reconciler) observeSharedMAC(ctx context.Context, vmi *v1.VirtualMachin
 	}
 	if len(said) == 0 {
 		vmi.Status.RemoveCondition(v1.ConditionSharedMAC)
-		return nil
+		return 0, nil
 	}
 	if more := len(said) - maxNamed; more > 0 {
 		said = append(said[:maxNamed], fmt.Sprintf("%d networks more", more))
@@ -107,7 +109,7 @@ func (r *Reconciler) observeSharedMAC(ctx context.Context, vmi *v1.VirtualMachin
 		Reason: v1.ReasonMACInUse,
 		Message: "the guests may lose each other's packets until one of them has another macAddress: " +
 			strings.Join(said, "; ")}, r.now())
-	return nil
+	return 0, nil
 }
 
 // comesOrEnds passes what changes who shares a MAC: a VMI that comes, goes or ends. A VMI's networks never change.

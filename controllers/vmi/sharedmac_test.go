@@ -51,7 +51,7 @@ func TestSharedMACIsSaidByBothVMIs(t *testing.T) {
 	r := &Reconciler{Client: objects, Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
 	says := func(want string) {
 		t.Helper()
-		if err := r.observeSharedMAC(context.Background(), one); err != nil {
+		if _, err := r.noteSharedMAC(context.Background(), on(one, nil)); err != nil {
 			t.Fatal(err)
 		}
 		got := one.Status.Condition(v1.ConditionSharedMAC)
@@ -105,7 +105,7 @@ func TestManyVMIsWithOneMACCostLittle(t *testing.T) {
 			out := map[string]string{}
 			for _, o := range live {
 				vmi := o.(*v1.VirtualMachineInstance)
-				if err := r.observeSharedMAC(context.Background(), vmi); err != nil {
+				if _, err := r.noteSharedMAC(context.Background(), on(vmi, nil)); err != nil {
 					t.Fatal(err)
 				}
 				if c := vmi.Status.Condition(v1.ConditionSharedMAC); c != nil {
@@ -165,7 +165,7 @@ func TestEndedVMISaysNothingOfSharedMACs(t *testing.T) {
 		Reason: v1.ReasonMACInUse}, metav1.Unix(1000, 0))
 	finish(&vmi.Status, end{phase: v1.Succeeded}, metav1.Unix(2000, 0))
 	r := &Reconciler{} // whom it shared with is not looked up
-	if err := r.observeSharedMAC(context.Background(), vmi); err != nil ||
+	if _, err := r.noteSharedMAC(context.Background(), on(vmi, nil)); err != nil ||
 		vmi.Status.Condition(v1.ConditionSharedMAC) != nil {
 		t.Errorf("%+v, %v", vmi.Status.Conditions, err)
 	}

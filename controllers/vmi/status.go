@@ -214,48 +214,6 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 	status.Complain(c.State.Waiting.Reason, c.State.Waiting.Message, now)
 }
 
-// rejected reports whether the kubelet rejected the pod, as it does while the slots' device plugin or the node
-// restarts. Such a pod may be replaced if no container of it has run: then nothing starts twice.
-func rejected(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == v1.ReasonRejected && computeStatus(pod) == nil
-}
-
-// launched reports whether the VMI's launcher has run. After a power cut the kubelet rejects such pods, too,
-// and forgets their containers. The pod then looks as if it had never run, but its guest has run, and has
-// ended.
-func launched(status *v1.VirtualMachineInstanceStatus) bool {
-	return status.Phase == v1.Scheduled || status.Phase == v1.Running
-}
-
-// replacement is why a VMI's pod is being replaced: the condition's reason, which wasRejected knows, and message.
-type replacement struct{ reason, message string }
-
-// rejection returns why a rejected pod is replaced.
-func rejection(pod *corev1.Pod) replacement {
-	return replacement{v1.ReasonRejected,
-		"the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}
-}
-
-// note writes into the status why the pod is being replaced. The VMI becomes Scheduling, because the kubelet
-// may reject a pod before the status reports the pod.
-func (why replacement) note(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
-	status.SetPhase(v1.Scheduling, now)
-	status.Complain(why.reason, why.message, now)
-	setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is being made anew", now)
-	endEviction(status)
-}
-
-// wasRejected reports whether the VMI is to get another pod. A VMI that is Scheduling has a condition about a
-// missing or unfilled claim, or a pod or a claim that could not be created, only after a rejection, or the loss
-// of the claim with its state: before its first pod it is Pending.
-func wasRejected(status *v1.VirtualMachineInstanceStatus) bool {
-	if status.Phase != v1.Scheduling {
-		return false
-	}
-	return status.Condition(v1.ConditionProvisioning) != nil ||
-		status.ComplaintOf(v1.OwnerReplacement, v1.OwnerPod, v1.OwnerDisks, v1.OwnerState)
-}
-
 // waitingStatus returns the container of which the kubelet says why it waits: the launcher's, or one that the
 // launcher's waits for.
 func waitingStatus(pod *corev1.Pod) *corev1.ContainerStatus {

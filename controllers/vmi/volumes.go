@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -105,9 +106,10 @@ func (r *Reconciler) lackingClasses(ctx context.Context, vmi *v1.VirtualMachineI
 	return strings.Join(lacks, "; "), nil
 }
 
-// observeVolumes brings the status of the volumes up to date, and returns the name of the first claim that does
-// not exist. Known facts about a claim stay when the claim is missing: a volume that a pod uses cannot go.
-func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineInstance) (missing string, err error) {
+// noteVolumes brings the status of the volumes up to date, and finds the first claim that does not exist. Known
+// facts about a claim stay when the claim is missing: a volume that a pod uses cannot go.
+func (r *Reconciler) noteVolumes(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for i := range vmi.Spec.Volumes {
 		source := vmi.Claim(&vmi.Spec.Volumes[i])
@@ -120,13 +122,13 @@ func (r *Reconciler) observeVolumes(ctx context.Context, vmi *v1.VirtualMachineI
 		case err == nil:
 			claims[source.Name] = claim
 		case !apierrors.IsNotFound(err):
-			return "", fmt.Errorf("get PersistentVolumeClaim %s: %w", source.Name, err)
-		case missing == "":
-			missing = source.Name
+			return 0, fmt.Errorf("get PersistentVolumeClaim %s: %w", source.Name, err)
+		case t.missing == "":
+			t.missing = source.Name
 		}
 	}
 	vmi.Status.VolumeStatus = append(volumeStatus(vmi, claims), stateEntry(vmi)...)
-	return missing, nil
+	return 0, nil
 }
 
 // volumeStatus returns the status of the VMI's volumes. It is pure.

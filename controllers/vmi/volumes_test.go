@@ -183,7 +183,7 @@ func TestComplaintNamesTheClassThatIsMissing(t *testing.T) {
 			v1.Volume{Name: "disk", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}})
 		vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionPodScheduled,
 			Status: metav1.ConditionFalse, Reason: v1.ReasonUnschedulable, Message: "no volume"}, c.now())
-		if err := c.explainScheduling(t.Context(), vmi); err != nil {
+		if _, err := c.explainScheduling(t.Context(), on(vmi, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if got := vmi.Status.Condition(v1.ConditionPodScheduled).Message; got != want {

@@ -1,0 +1,101 @@
+package vmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+)
+
+// noteEnd brings the status of a deleted VMI up to date with the pod. When the pod has ended, its status says how
+// the VM ended.
+func (r *Reconciler) noteEnd(_ context.Context, t *turn) (time.Duration, error) {
+	status := &t.vmi.Status
+	switch {
+	case t.vmi.IsFinal():
+	case t.pod != nil:
+		observe(status, t.pod, r.now())
+	case status.Phase != "":
+		finish(status, t.lastWord(end{v1.Succeeded, v1.ReasonPodDeleted, "the launcher pod is gone"}), r.now())
+	}
+	return 0, nil
+}
+
+// removePods deletes the pods of a deleted VMI.
+func (r *Reconciler) removePods(ctx context.Context, t *turn) (time.Duration, error) {
+	return 0, errors.Join(kit.IgnoreConflict(r.remove(ctx, t.vmi, t.pod)),
+		kit.IgnoreConflict(r.removeCompanions(ctx, t.companions)))
+}
+
+// remove deletes the launcher pod. The deletion asks the guest to shut down, and works also
+// while virt-handler is down.
+func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	if pod == nil || pod.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
+		return fmt.Errorf("delete launcher pod: %w", err)
+	}
+	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod %s",
+		pod.Name)
+	return nil
+}
+
+// removeCompanions deletes the VMI's other pods.
+func (r *Reconciler) removeCompanions(ctx context.Context, found map[string]*corev1.Pod) error {
+	for _, pod := range found {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete launcher pod %s: %w", pod.Name, err)
+		}
+	}
+	return nil
+}
+
+// dismiss lets a deleted VMI go once its pods are gone.
+func (r *Reconciler) dismiss(ctx context.Context, t *turn) (time.Duration, error) {
+	if t.pod != nil || holdUp(t.world) {
+		return 0, nil
+	}
+	return r.letGo(ctx, t.vmi)
+}
+
+// goneDelay is how much longer than its grace period a pod may take to end before its node counts as gone.
+const goneDelay = 10 * time.Second
+
+// holdUp reports whether a companion keeps a deleted VMI from going. A pod on a node that does not answer does
+// not, if it is decided that its guest does not run there. It is pure.
+func holdUp(w world) bool {
+	for name, pod := range w.companions {
+		m := w.vmi.Status.MigrationState
+		elsewhere := m != nil && (m.Decision == v1.DecisionSource && name == m.TargetPod ||
+			m.Decision == v1.DecisionTarget && name == m.SourcePod)
+		if !elsewhere || pod.DeletionTimestamp == nil || w.now.Sub(pod.DeletionTimestamp.Time) < goneDelay {
+			return true
+		}
+	}
+	return false
+}
+
+// release removes the finalizer of a deleted VMI whose pod is gone.
+func (r *Reconciler) release(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	r.ends.forget(vmi.UID)
+	freed := vmi.DeepCopy()
+	if !controllerutil.RemoveFinalizer(freed, v1.VMIFinalizer) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, freed, patch); err != nil {
+		return fmt.Errorf("remove finalizer: %w", err)
+	}
+	return nil
+}
