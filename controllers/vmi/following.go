@@ -46,7 +46,7 @@ func (r *Reconciler) notePod(_ context.Context, t *turn) (time.Duration, error) 
 	observe(&vmi.Status, pod, now)
 	observeDevices(vmi, pod)
 	observeMemory(vmi, pod)
-	observeReadiness(vmi, pod, now) // of a guest that observe has not ended
+	observeReadiness(vmi, pod, now)
 	return 0, nil
 }
 

@@ -1,0 +1,144 @@
+package vmi
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
+)
+
+// TestOneTurnSaysWhetherTheGuestCanMove: the first turn knows all on which it depends whether a guest can move, with
+// a pod and without. So the status is not written again for that.
+func TestOneTurnSaysWhetherTheGuestCanMove(t *testing.T) {
+	shared := claimOf("data", nil)
+	shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	update := func(change func(*v1.VirtualMachineInstance)) func(*cluster) {
+		return func(c *cluster) {
+			vmi := c.get()
+			change(vmi)
+			v1.Default(vmi)
+			if err := c.client.Update(c.t.Context(), vmi); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+	for name, has := range map[string]func(*cluster){
+		"a plugin's interface": func(c *cluster) {
+			config := &v1.KubeVirtConfiguration{}
+			const plugin = `{"network":{"binding":{"p":{"domainAttachmentType":"managedTap","migration":{}}}}}`
+			if err := json.Unmarshal([]byte(plugin), config); err != nil {
+				t.Fatal(err)
+			}
+			c.Cluster = func(context.Context) (*v1.KubeVirtConfiguration, error) { return config, nil }
+			update(func(vmi *v1.VirtualMachineInstance) {
+				vmi.Spec.Networks = []v1.Network{{Name: "default", Pod: &v1.PodNetwork{}}}
+				vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{
+					{Name: "default", Binding: &v1.PluginBinding{Name: "p"}}}
+			})(c)
+		},
+		"a claim for all nodes": update(func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes = []v1.Volume{
+				{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
+		}),
+		"its state on a claim": update(stateful),
+		"a frequency":          func(c *cluster) { c.reenlightened(func(*v1.VirtualMachineInstance) {}) },
+	} {
+		c := newCluster(t, "", interceptor.Funcs{}, shared, storageClass("virt", "nfs", storageclass.DefaultAnnotation),
+			nodeWith("node1", v1.TSCFrequencyLabel+"=2000000000", v1.HyperVLabel+"reenlightenment"))
+		has(c)
+		says := func(when string) {
+			t.Helper()
+			if err := c.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.get().Status.Condition(v1.ConditionLiveMigratable); got == nil ||
+				got.Status != metav1.ConditionTrue {
+				t.Errorf("%s, %s: %+v", name, when, got)
+			}
+		}
+		says("without a pod")
+		says("with a pod")
+		vmi := c.get()
+		vmi.Status = v1.VirtualMachineInstanceStatus{TopologyHints: vmi.Status.TopologyHints}
+		if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		says("with a pod that was not reported")
+	}
+}
+
+// TestOneTurnSaysWhichDisksMove: the first turn of a VMI with a pod says which of its disks a migration copies, and
+// that the guest can move for that.
+func TestOneTurnSaysWhichDisksMove(t *testing.T) {
+	c := newCluster(t, "", interceptor.Funcs{}, gated(t))
+	c.withTemplate(&v1alpha1.MigrationPolicy{Spec: v1alpha1.MigrationPolicySpec{AllowClaimCopy: ptr.To(true)}})
+	if err := c.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	s := c.get().Status
+	if can := s.Condition(v1.ConditionLiveMigratable); len(s.VolumeStatus) != 1 || !s.VolumeStatus[0].Moves ||
+		can == nil || can.Status != metav1.ConditionTrue {
+		t.Errorf("%+v, %+v", s.VolumeStatus, can)
+	}
+}
+
+// TestStateClaimComesAfterOtherClaims: no claim for the state is made while the VMI waits for another claim.
+func TestStateClaimComesAfterOtherClaims(t *testing.T) {
+	c := newStateful(t, interceptor.Funcs{}, storageClass("virt", "nfs", storageclass.DefaultAnnotation))
+	vmi := c.get()
+	vmi.Spec.Volumes = []v1.Volume{
+		{Name: "root", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
+	if err := c.client.Update(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reconcile(); err != nil || len(c.claims()) > 0 {
+		t.Errorf("%v, claims %v", err, c.claims())
+	}
+	if err := c.client.Create(t.Context(), claimOf("data", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reconcile(); err != nil || len(c.claims()) != 2 {
+		t.Errorf("%v, claims %v", err, c.claims())
+	}
+}
+
+// TestEndedVMIKeepsWhatItsGuestLost: that a guest had lost a file system stays in the status of a VMI that ends.
+func TestEndedVMIKeepsWhatItsGuestLost(t *testing.T) {
+	pod := gated(t)
+	pod.Status = terminated(corev1.ContainerStateTerminated{Message: `{"reason":"GuestShutdown"}`}).Status
+	c := newCluster(t, v1.Running, interceptor.Funcs{}, pod)
+	vmi := c.get()
+	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed,
+		Status: metav1.ConditionTrue, Reason: v1.ReasonVirtioFSDEnded}, metav1.Unix(950, 0))
+	if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.get().Status; s.Phase != v1.Succeeded || s.Condition(v1.ConditionFilesystemFailed) == nil {
+		t.Errorf("%s", c.status())
+	}
+}
+
+// TestInvalidVMIWithoutItsPodSaysWhatIsInvalid: a VMI whose pod is gone, and whose spec is not valid, says what is
+// wrong with the spec.
+func TestInvalidVMIWithoutItsPodSaysWhatIsInvalid(t *testing.T) {
+	c := newCluster(t, v1.Running, interceptor.Funcs{})
+	vmi := c.get()
+	vmi.Spec.TerminationGracePeriodSeconds = ptr.To(int64(-1))
+	if err := c.client.Update(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reconcile(); err != nil || c.get().Status.Reason != v1.ReasonInvalidSpec {
+		t.Errorf("%v, %s", err, c.status())
+	}
+}
