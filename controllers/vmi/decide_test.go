@@ -11,7 +11,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// usual is the world of a VMI whose guest runs on node1.
+// usual returns the world of a VMI whose guest runs on node1.
 func usual(t *testing.T) world {
 	t.Helper()
 	vmi := load(t, "testdata/minimal")
@@ -27,6 +27,7 @@ func saying(reason control.Reason) corev1.ContainerState {
 		Message: `{"reason":"` + string(reason) + `"}`}}
 }
 
+// TestDecide: in which phase a VMI is, by what is there.
 func TestDecide(t *testing.T) {
 	is := func(p v1.VirtualMachineInstancePhase) func(*world) { return func(w *world) { w.vmi.Status.Phase = p } }
 	none := func(w *world) { w.pod = nil }

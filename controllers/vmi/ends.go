@@ -159,7 +159,8 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 		return saidEnd(said), true
 	}
 	if lost(t) {
-		return end{v1.Failed, v1.ReasonLauncherKilled, "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true
+		return end{v1.Failed, v1.ReasonLauncherKilled, "virt-launcher has ended, and QEMU with it, and nobody saw how: " +
+			"its node, or the container runtime, was started anew"}, true
 	}
 	if signal := t.Signal; signal != 0 || t.ExitCode > 128 {
 		if signal == 0 {

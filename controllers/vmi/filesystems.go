@@ -84,7 +84,8 @@ func filesystemResources(domain *v1.DomainSpec) corev1.ResourceRequirements {
 	}
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: memory},
-		Limits:   corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(domain.Memory.Guest.Value()+filesystemRoom, resource.BinarySI)},
+		Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(
+			domain.Memory.Guest.Value()+filesystemRoom, resource.BinarySI)},
 	}
 }
 
@@ -106,11 +107,13 @@ func observeSidecars(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1
 	volume := func(name string) string { return name }
 	observeSidecar(&vmi.Status, pod, now, v1.FilesystemContainerPrefix, volume,
 		v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Reason: v1.ReasonVirtioFSDEnded,
-			Message: "the program that serves a file system of the guest has ended, and what the guest does there hangs until the VM is stopped and started: "})
+			Message: "the program that serves a file system of the guest has ended, " +
+				"and what the guest does there hangs until the VM is stopped and started: "})
 	nic := func(place string) string { return interfaceAt(vmi, place) }
 	observeSidecar(&vmi.Status, pod, now, v1.PasstContainerPrefix, nic,
 		v1.VirtualMachineInstanceCondition{Type: v1.ConditionNetworkFailed, Reason: v1.ReasonPasstEnded,
-			Message: "the program passt that connects an interface of the guest has ended, and the guest has no network there until it moves, or the VM is stopped and started: "})
+			Message: "the program passt that connects an interface of the guest has ended, " +
+				"and the guest has no network there until it moves, or the VM is stopped and started: "})
 }
 
 // observeSidecar sets a condition, or takes the condition back. prefix begins the containers' names. named

@@ -26,7 +26,7 @@ func kind(object any) string {
 	return name[strings.LastIndex(name, ".")+1:]
 }
 
-// listen has the cluster's requests noted.
+// listen notes the cluster's requests.
 func (a *asked) listen(c *cluster) {
 	note := func(verb string, object any) { *a = append(*a, verb+" "+kind(object)) }
 	c.Client = interceptor.NewClient(c.client, interceptor.Funcs{

@@ -55,7 +55,9 @@ func (r *Reconciler) explainSandbox(ctx context.Context, t *turn) (time.Duration
 		return 0, err
 	}
 	if !told && onMultus(vmi) && r.Clock.Since(since) >= slowConnect {
-		vmi.Status.Complain(v1.ReasonSandboxSlow, fmt.Sprintf("the node has not connected the pod within %s, and does not say why: a network plugin may hang, or a volume is not mounted yet. After some minutes the node gives the plugin up, and tries again%s",
+		vmi.Status.Complain(v1.ReasonSandboxSlow, fmt.Sprintf("the node has not connected the pod within %s, "+
+			"and does not say why: a network plugin may hang, or a volume is not mounted yet. "+
+			"After some minutes the node gives the plugin up, and tries again%s",
 			slowConnect, networksOf(vmi)), r.now())
 	}
 	return r.retryAfter(vmi, patience), nil

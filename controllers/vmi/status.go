@@ -195,7 +195,9 @@ func waitsForARM64(pod *corev1.Pod, complaint string) string {
 	if pod.Spec.NodeSelector[corev1.LabelArchStable] != v1.ARM64 || !strings.Contains(complaint, "selector") {
 		return ""
 	}
-	return " The guest is of arm64, and waits for a node of arm64. The KubeVirt's configuration.architectureConfiguration.arm64.useEmulation would have new guests of arm64 emulated on nodes of amd64"
+	return " The guest is of arm64, and waits for a node of arm64. " +
+		"The KubeVirt's configuration.architectureConfiguration.arm64.useEmulation would have new guests of arm64 " +
+		"emulated on nodes of amd64"
 }
 
 // observeWaiting copies the kubelet's complaint to the VMI, such as an image that cannot be

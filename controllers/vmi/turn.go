@@ -79,7 +79,7 @@ func (r *Reconciler) write(ctx context.Context, t *turn) error {
 // VMI.
 const unwatchedDelay = 2 * time.Second
 
-// returnUnwatched has a VMI looked at again of which a pod's end makes no event.
+// returnUnwatched returns when to look again at a VMI of which a pod's end makes no event.
 func (r *Reconciler) returnUnwatched(_ context.Context, t *turn) (time.Duration, error) {
 	if t.pod != nil && !t.watched || t.vmi.DeletionTimestamp != nil && len(t.companions) > 0 {
 		return unwatchedDelay, nil
