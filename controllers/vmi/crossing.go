@@ -10,6 +10,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
+// Package migration makes the target pod of a guest that moves to another node, and the virt-handlers move the guest.
+// The VMI's pod is the pod where the guest is to run: first the source's, and the target's from the decision on.
+
 // betweenDelay is the time between two looks at a guest whose pod has ended, and whose migration is not decided.
 const betweenDelay = time.Second
 

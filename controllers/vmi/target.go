@@ -12,10 +12,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
-// This file follows a guest that moves to another node. Package migration makes the target pod, and the
-// virt-handlers move the guest. The VMI's pod is the pod where the guest is to run: first the source's, and
-// the target's from the decision on.
-
 // TargetPod renders the pod to which a migration moves a VMI's guest, and returns what the pod may use.
 func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	migration *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error) {
