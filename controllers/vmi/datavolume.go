@@ -110,7 +110,7 @@ func (r *Reconciler) dataVolume(ctx context.Context, namespace string,
 }
 
 func (r *Reconciler) waitForDisk(vmi *v1.VirtualMachineInstance, p datavolume.Progress) {
-	setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
+	r.notCreated(vmi)
 	if p.Failed {
 		vmi.Status.Complain(v1.ReasonDataVolumeFailed, p.Message, r.now())
 	} else {

@@ -1,0 +1,149 @@
+package vmi
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+)
+
+func TestReconcileCreatesOnce(t *testing.T) {
+	c := newCluster(t, "", interceptor.Funcs{})
+	for range 3 {
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.status(); got != created || c.pods() != 1 {
+			t.Errorf("status %s, %d pods", got, c.pods())
+		}
+	}
+}
+
+// strange returns a pod of the launcher's name that the VMI does not control.
+func strange(t *testing.T) *corev1.Pod {
+	pod := Pod(load(t, "testdata/minimal"), testConfig)
+	pod.UID, pod.OwnerReferences = "strange", nil
+	pod.Spec.NodeName = "node1"
+	return pod
+}
+
+func TestReconcileStrangePodInTheWay(t *testing.T) {
+	named := func(change func(owner *metav1.OwnerReference)) *corev1.Pod {
+		pod := Pod(load(t, "testdata/minimal"), testConfig)
+		pod.UID = "strange"
+		change(&pod.OwnerReferences[0])
+		return pod
+	}
+	for what, pod := range map[string]*corev1.Pod{
+		"no owner":       strange(t),
+		"another UID":    named(func(o *metav1.OwnerReference) { o.UID = "other" }),
+		"another kind":   named(func(o *metav1.OwnerReference) { o.Kind = "Foo" }),
+		"another group":  named(func(o *metav1.OwnerReference) { o.APIVersion = "foo.example/v1" }),
+		"no controller":  named(func(o *metav1.OwnerReference) { o.Controller = nil }),
+		"another's name": named(func(o *metav1.OwnerReference) { o.Name = "other" }),
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := newCluster(t, "", interceptor.Funcs{}, pod)
+			if after := c.later(); after <= 0 {
+				t.Error("it is not tried again")
+			}
+			if s := c.get().Status.Condition(v1.ConditionSynchronized); s == nil ||
+				!strings.Contains(s.Message, "is in the way; delete it: ") {
+				t.Errorf("condition %+v", s)
+			}
+			want := "Pending  ; LiveMigratable=True/Migratable Ready=False/PodNotExists Synchronized=False/FailedCreate"
+			if got := c.status(); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+// TestReconcileCreateRefused: the VMI says once that its pod cannot be created, and the controller tries again.
+func TestReconcileCreateRefused(t *testing.T) {
+	refuse := true
+	c := newCluster(t, "", interceptor.Funcs{
+		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if refuse {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, o.GetName(), errors.New("quota"))
+			}
+			return w.Create(ctx, o, opts...)
+		},
+	})
+	if after := c.later(); after < 5*time.Second || after > 5*time.Minute {
+		t.Errorf("tried again after %s", after)
+	}
+	if got := c.status(); !strings.HasSuffix(got, "Synchronized=False/FailedCreate") {
+		t.Errorf("status %s", got)
+	}
+	refuse = false
+	if err := c.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.status(); !strings.HasPrefix(got, "Scheduling") || strings.Contains(got, "Synchronized") || c.pods() != 1 {
+		t.Errorf("status %s, %d pods", got, c.pods())
+	}
+}
+
+// TestReconcileRefusedInTheSameWords: a refusal that the API server words in another order each time is written
+// once.
+func TestReconcileRefusedInTheSameWords(t *testing.T) {
+	writes := 0
+	var errs field.ErrorList
+	for _, name := range strings.Split("abcdefgh", "") {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "nodeSelector"), name+"!", "is no name"))
+	}
+	c := newCluster(t, "", interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			rand.Shuffle(len(errs), func(i, j int) { errs[i], errs[j] = errs[j], errs[i] })
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, o.GetName(), errs)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
+			writes++
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	for range 20 {
+		if c.later() <= 0 {
+			t.Error("it is not tried again")
+		}
+	}
+	if n := len(c.Events.(*events.FakeRecorder).Events); writes != 1 || n != 1 {
+		t.Errorf("%d writes, %d events: %s", writes, n, c.get().Status.Condition(v1.ConditionSynchronized).Message)
+	}
+}
+
+// TestReconcileStrangePodVanishes: the controller makes the pod a little later when a pod was in the way, and
+// is gone as it is looked at.
+func TestReconcileStrangePodVanishes(t *testing.T) {
+	first := true
+	c := newCluster(t, "", interceptor.Funcs{
+		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if first {
+				first = false
+				return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "pods"}, o.GetName())
+			}
+			return w.Create(ctx, o, opts...)
+		},
+	})
+	if after := c.later(); after != vanishedDelay {
+		t.Errorf("tried again after %s", after)
+	}
+	if c.later(); c.pods() != 1 || c.status() != created {
+		t.Errorf("%d pods, status %s", c.pods(), c.status())
+	}
+}
