@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -102,6 +103,37 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		wait = kit.Sooner(wait, again)
 	}
 	return ctrl.Result{RequeueAfter: wait}, kit.IgnoreConflict(failure)
+}
+
+// look reads what the VMI's phase depends on.
+func (r *Reconciler) look(ctx context.Context, vmi *v1.VirtualMachineInstance) (w world, err error) {
+	w = world{vmi: vmi, now: r.Clock.Now()}
+	if w.pod, w.watched, err = r.pod(ctx, vmi); err != nil {
+		return w, err
+	}
+	if w.companions, err = r.companions(ctx, vmi); err != nil {
+		return w, err
+	}
+	if w.stateGone, err = r.stateGone(ctx, vmi, w.pod); err != nil {
+		return w, err
+	}
+	if last, known := r.ends.of(vmi); known {
+		w.last = &last
+	}
+	return w, nil
+}
+
+// write writes the status if it changed, and makes events of what is new in it.
+func (r *Reconciler) write(ctx context.Context, t *turn) error {
+	if equality.Semantic.DeepEqual(t.before.Status, t.vmi.Status) {
+		return nil
+	}
+	if err := kit.PatchStatus(ctx, r.Client, t.before, t.vmi); err != nil {
+		return err
+	}
+	r.writes.Note(t.before, t.vmi)
+	r.announce(t.before, t.vmi)
+	return nil
 }
 
 func (r *Reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()) }

@@ -1,7 +1,6 @@
 package vmi
 
 import (
-	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,9 +54,4 @@ func neverRan(pod *corev1.Pod) bool {
 	}
 	last, ended := podEnd(pod)
 	return ended && (last.reason == string(control.ReasonStartFailed) || last.reason == string(control.ReasonNeverStarted))
-}
-
-// waitForDecision ends the turn of a VMI whose guest is in no pod.
-func (r *Reconciler) waitForDecision(context.Context, *turn) (time.Duration, error) {
-	return betweenDelay, errSkipAll
 }

@@ -2,7 +2,29 @@ package vmi
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+)
+
+// turn is what the steps of one look at a VMI share. They change the status of world.vmi in memory.
+type turn struct {
+	world
+	// before is the VMI as it was read.
+	before *v1.VirtualMachineInstance
+	// missing is the name of the first claim that does not exist, or "". noteVolumes finds it.
+	missing string
+	// chosen means that chooseFrequency has just chosen a frequency.
+	chosen bool
+}
+
+var (
+	// errSkipRest ends a list of steps, and is no failure.
+	errSkipRest = errors.New("skip the steps that are left")
+	// errSkipAll ends the turn, and is no failure. The status is not written.
+	errSkipAll = errors.New("skip all that is left")
 )
 
 // step is one step of a turn. It returns after how long to look at the VMI again if nothing changes, or 0.
@@ -35,9 +57,9 @@ func (p phase) course() course {
 	case over:
 		return course{after: []step{(*Reconciler).forgetEnd, (*Reconciler).label}}
 	case crossing:
-		return course{before: []step{(*Reconciler).waitForDecision}}
+		return course{before: []step{waitFor(betweenDelay)}}
 	case unseen:
-		return course{before: []step{(*Reconciler).waitForScheduler}}
+		return course{before: []step{waitFor(earlyDelay)}}
 	case replacing:
 		return course{before: []step{
 			(*Reconciler).noteCompanions,
@@ -117,4 +139,36 @@ func patiently(steps ...step) step {
 		_, err := r.take(ctx, t, steps)
 		return r.patient(t.vmi, err)
 	}
+}
+
+// take takes steps until one fails. It returns the shortest wait that they return.
+func (r *Reconciler) take(ctx context.Context, t *turn, steps []step) (after time.Duration, err error) {
+	for _, s := range steps {
+		wait, err := s(r, ctx, t)
+		after = kit.Sooner(after, wait)
+		if errors.Is(err, errSkipRest) {
+			return after, nil
+		}
+		if err != nil {
+			return after, err
+		}
+	}
+	return after, nil
+}
+
+// waitFor returns a step that ends the turn, and has the VMI looked at again after a time.
+func waitFor(after time.Duration) step {
+	return func(*Reconciler, context.Context, *turn) (time.Duration, error) { return after, errSkipAll }
+}
+
+// unwatchedDelay is the time between two looks at a VMI whose pod's end makes no event for the
+// VMI.
+const unwatchedDelay = 2 * time.Second
+
+// returnUnwatched returns when to look again at a VMI of which a pod's end makes no event.
+func (r *Reconciler) returnUnwatched(_ context.Context, t *turn) (time.Duration, error) {
+	if t.pod != nil && !t.watched || t.vmi.DeletionTimestamp != nil && len(t.companions) > 0 {
+		return unwatchedDelay, nil
+	}
+	return 0, nil
 }

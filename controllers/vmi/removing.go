@@ -30,8 +30,13 @@ func (r *Reconciler) noteEnd(_ context.Context, t *turn) (time.Duration, error) 
 
 // removePods deletes the pods of a deleted VMI.
 func (r *Reconciler) removePods(ctx context.Context, t *turn) (time.Duration, error) {
-	return 0, errors.Join(kit.IgnoreConflict(r.remove(ctx, t.vmi, t.pod)),
-		kit.IgnoreConflict(r.removeCompanions(ctx, t.companions)))
+	errs := []error{kit.IgnoreConflict(r.remove(ctx, t.vmi, t.pod))}
+	for _, pod := range t.companions {
+		if pod.DeletionTimestamp == nil {
+			errs = append(errs, kit.IgnoreConflict(r.deletePod(ctx, pod)))
+		}
+	}
+	return 0, errors.Join(errs...)
 }
 
 // remove deletes the launcher pod. The deletion asks the guest to shut down, and works also
@@ -45,19 +50,6 @@ func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	}
 	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod %s",
 		pod.Name)
-	return nil
-}
-
-// removeCompanions deletes the VMI's other pods.
-func (r *Reconciler) removeCompanions(ctx context.Context, found map[string]*corev1.Pod) error {
-	for _, pod := range found {
-		if pod.DeletionTimestamp != nil {
-			continue
-		}
-		if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete launcher pod %s: %w", pod.Name, err)
-		}
-	}
 	return nil
 }
 

@@ -113,7 +113,8 @@ func (r *Reconciler) createPod(ctx context.Context, t *turn) (time.Duration, err
 		pod.Name)
 	vmi.Status.RemoveCondition(v1.ConditionSynchronized)
 	vmi.Status.RemoveCondition(v1.ConditionReady) // of a pod before
-	r.gotPod(t, pod)
+	t.pod = pod
+	observe(&vmi.Status, pod, r.now())
 	return 0, nil
 }
 
@@ -140,15 +141,33 @@ func (r *Reconciler) adoptPod(ctx context.Context, t *turn, name string, exists 
 	case rejected(pod):
 		rejection(pod).note(&t.vmi.Status, r.now())
 	default:
-		r.gotPod(t, pod)
+		t.pod = pod
+		observe(&t.vmi.Status, pod, r.now())
 	}
 	return nil
 }
 
-// gotPod notes in the status the pod of a VMI that had none.
-func (r *Reconciler) gotPod(t *turn, pod *corev1.Pod) {
-	t.pod, t.watched = pod, true
-	observe(&t.vmi.Status, pod, r.now())
+// earlyDelay is how long the scheduler has for a new pod before the VMI's status reports the
+// pod. So one write reports the pod and its node, instead of two writes. A bound pod is
+// reported at once.
+const earlyDelay = time.Second
+
+// early reports whether a pod was just made, the scheduler has not looked at it yet, and the VMI's status does
+// not report it.
+func early(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now time.Time) bool {
+	if pod == nil || reported(status) {
+		return false
+	}
+	age := now.Sub(pod.CreationTimestamp.Time) // in whole seconds, by the API server's clock
+	return pod.Spec.NodeName == "" && len(pod.Status.Conditions) == 0 && age.Abs() < 2*earlyDelay
+}
+
+// waitIfUnseen ends the turn of a VMI whose pod createPod has just made.
+func (r *Reconciler) waitIfUnseen(_ context.Context, t *turn) (time.Duration, error) {
+	if early(&t.before.Status, t.pod, r.Clock.Now()) {
+		return earlyDelay, errSkipAll
+	}
+	return 0, nil
 }
 
 // claimKind returns what the VMI calls a claim. A DataVolume's claim has the DataVolume's name.
