@@ -57,7 +57,7 @@ func validateACPITables(spec *VirtualMachineInstanceSpec, domain *field.Path) fi
 		return field.ErrorList{field.Required(path, "name the volume of a table, in slicNameRef or msdmNameRef")}
 	}
 	var errs field.ErrorList
-	if spec.Domain.withoutACPI() {
+	if withoutACPI(&spec.Domain) {
 		errs = append(errs, field.Forbidden(path, "features.acpi.enabled is false: the guest has no ACPI tables"))
 	}
 	for _, t := range spec.ACPITables() {

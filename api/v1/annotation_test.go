@@ -27,7 +27,7 @@ func TestValidateAnnotations(t *testing.T) {
 	}}}
 	Default(vmi)
 	var refused []string
-	for _, err := range Validate(vmi) {
+	for _, err := range ValidateVirtualMachineInstance(vmi) {
 		if err.Type == field.ErrorTypeForbidden {
 			refused = append(refused, err.Field)
 			if !strings.Contains(err.Detail, "domain.firmware.serial") {

@@ -14,19 +14,32 @@ const (
 	ARM64 = "arm64"
 )
 
-var architectures = []string{AMD64, ARM64}
+// Architectures returns all architectures of guests.
+func Architectures() []string { return []string{AMD64, ARM64} }
 
-// machineAlias is the name of an architecture's newest machine type.
-var machineAlias = map[string]string{AMD64: "q35", ARM64: "virt"}
+// NewestMachineType returns the name of an architecture's newest machine type, or an empty text for an architecture that
+// no guest has.
+func NewestMachineType(architecture string) string {
+	switch architecture {
+	case AMD64:
+		return "q35"
+	case ARM64:
+		return "virt"
+	}
+	return ""
+}
 
-// architectureOf is the architecture of a machine type, or else amd64. A VirtualMachine that names no architecture keeps the
-// machine type of its first start: so it keeps the architecture too.
-func architectureOf(m *Machine) string {
-	if m != nil && strings.HasPrefix(m.Type, machineAlias[ARM64]) {
+// Architecture returns the architecture of a machine type, or else amd64. A VirtualMachine that names no architecture
+// keeps the machine type of its first start: so it keeps the architecture too.
+func (m *Machine) Architecture() string {
+	if m != nil && strings.HasPrefix(m.Type, NewestMachineType(ARM64)) {
 		return ARM64
 	}
 	return AMD64
 }
+
+// CPUModeHostPassthrough is the CPU model that has the guest see the node's own CPU.
+const CPUModeHostPassthrough = "host-passthrough"
 
 // defaultARM64 fills in, before the other defaults, what is different for guests of arm64. The rules are KubeVirt's, but for the bus of a CD-ROM,
 // for which KubeVirt's default, virtio, is one that KubeVirt refuses.
@@ -36,7 +49,7 @@ func defaultARM64(spec *VirtualMachineInstanceSpec) {
 		d.CPU = &CPU{}
 	}
 	if d.CPU.Model == "" {
-		d.CPU.Model = hostPassthrough
+		d.CPU.Model = CPUModeHostPassthrough
 	}
 	if d.Firmware == nil {
 		d.Firmware = &Firmware{}
@@ -69,8 +82,7 @@ func defaultARM64(spec *VirtualMachineInstanceSpec) {
 }
 
 const (
-	maxUSBPorts     = 15 // of a qemu-xhci
-	hostPassthrough = "host-passthrough"
+	maxUSBPorts = 15 // of a qemu-xhci
 	// ofAMD64 is why a field is refused for arm64.
 	ofAMD64 = "guests of arm64 have no such thing; it is of amd64"
 )
@@ -96,8 +108,8 @@ func validateARM64(spec *VirtualMachineInstanceSpec, path *field.Path) field.Err
 	}
 	forbid(d.Firmware.ACPI != nil, domain.Child("firmware", "acpi"), "QEMU adds no ACPI tables to a machine of arm64")
 	cpu := domain.Child("cpu")
-	if d.CPU.Model != hostPassthrough {
-		errs = append(errs, field.NotSupported(cpu.Child("model"), d.CPU.Model, []string{hostPassthrough}))
+	if d.CPU.Model != CPUModeHostPassthrough {
+		errs = append(errs, field.NotSupported(cpu.Child("model"), d.CPU.Model, []string{CPUModeHostPassthrough}))
 	}
 	if d.CPU.Threads != 1 {
 		errs = append(errs, field.Invalid(cpu.Child("threads"), d.CPU.Threads, "the cores of guests of arm64 have one thread each"))

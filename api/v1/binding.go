@@ -64,8 +64,8 @@ type InterfaceBinding struct {
 	Migration *InterfaceBindingMigration `json:"migration,omitempty"`
 }
 
-// why says why interfaces with the plugin are refused, and what to do. It is empty for a plugin that is supported.
-func (p *InterfaceBindingPlugin) why() string {
+// WhyRefused returns why interfaces with the plugin are refused, or an empty text for a plugin that is supported.
+func (p *InterfaceBindingPlugin) WhyRefused() string {
 	switch {
 	case p.SidecarImage != "":
 		return "has a sidecarImage, a program that changes the XML of libvirt, and there is none here"
@@ -91,17 +91,18 @@ func ValidateBindings(vmi *VirtualMachineInstance, config *KubeVirtConfiguration
 			continue
 		}
 		path := field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("binding", "name")
-		plugin, registered := config.bindingPlugin(nic.Binding.Name)
+		plugin, registered := config.BindingPlugin(nic.Binding.Name)
 		if !registered {
 			errs = append(errs, field.Invalid(path, nic.Binding.Name, "the KubeVirt object has no such plugin in spec.configuration.network.binding: an administrator may register it there, with domainAttachmentType managedTap"))
-		} else if why := plugin.why(); why != "" {
+		} else if why := plugin.WhyRefused(); why != "" {
 			errs = append(errs, field.Invalid(path, nic.Binding.Name, "the plugin "+why+": use a plugin with domainAttachmentType managedTap and nothing but migration, or bridge, or masquerade"))
 		}
 	}
 	return errs
 }
 
-func (c *KubeVirtConfiguration) bindingPlugin(name string) (InterfaceBindingPlugin, bool) {
+// BindingPlugin returns a plugin that the cluster's configuration registers, and whether it registers it.
+func (c *KubeVirtConfiguration) BindingPlugin(name string) (InterfaceBindingPlugin, bool) {
 	if c.NetworkConfiguration == nil {
 		return InterfaceBindingPlugin{}, false
 	}
@@ -113,7 +114,7 @@ func (c *KubeVirtConfiguration) bindingPlugin(name string) (InterfaceBindingPlug
 func (c *KubeVirtConfiguration) Bindings(spec *VirtualMachineInstanceSpec) (out []InterfaceBinding) {
 	for _, nic := range spec.Domain.Devices.Interfaces {
 		if nic.Binding != nil {
-			plugin, _ := c.bindingPlugin(nic.Binding.Name)
+			plugin, _ := c.BindingPlugin(nic.Binding.Name)
 			out = append(out, InterfaceBinding{Name: nic.Name, Migration: plugin.Migration.DeepCopy()})
 		}
 	}

@@ -30,7 +30,7 @@ type PersistentVolumeClaimVolumeSource struct {
 	Hotpluggable UnsupportedBool `json:"hotpluggable,omitempty" later:"there is no hotplug yet"`
 }
 
-func (s *PersistentVolumeClaimVolumeSource) validate(path *field.Path) field.ErrorList {
+func validateClaimSource(s *PersistentVolumeClaimVolumeSource, path *field.Path) field.ErrorList {
 	return validateClaimName(s.ClaimName, path.Child("claimName"))
 }
 
@@ -81,7 +81,7 @@ type EphemeralClaim struct {
 	ReadOnly bool `json:"readOnly,omitempty"`
 }
 
-func (s *EphemeralVolumeSource) validate(path *field.Path) field.ErrorList {
+func validateEphemeral(s *EphemeralVolumeSource, path *field.Path) field.ErrorList {
 	if s.PersistentVolumeClaim == nil {
 		return field.ErrorList{field.Required(path.Child("persistentVolumeClaim"), "name the claim that is read")}
 	}

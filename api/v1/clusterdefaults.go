@@ -45,22 +45,20 @@ func (c *KubeVirtConfiguration) FreePageReportingDisabled() bool {
 // LocalhostProfile is the file of the launcher pods' seccomp profile, below the kubelet's folder of
 // profiles. It is empty for the container runtime's own profile.
 func (c *KubeVirtConfiguration) LocalhostProfile() string {
-	if profile := c.localhostProfile(); profile != kubeVirtsProfile && isBelow(profile) {
+	if profile, below := c.NamedProfile(); profile != kubeVirtsProfile && below {
 		return profile
 	}
 	return ""
 }
 
-func (c *KubeVirtConfiguration) localhostProfile() string {
-	if s := c.SeccompConfiguration; s != nil && s.VirtualMachineInstanceProfile != nil && s.VirtualMachineInstanceProfile.CustomProfile != nil {
-		return ptr.Deref(s.VirtualMachineInstanceProfile.CustomProfile.LocalhostProfile, "")
+// NamedProfile returns the seccomp profile that the configuration names for the launcher pods, and whether that path
+// stays below the kubelet's folder of profiles.
+func (c *KubeVirtConfiguration) NamedProfile() (path string, below bool) {
+	s := c.SeccompConfiguration
+	if s != nil && s.VirtualMachineInstanceProfile != nil && s.VirtualMachineInstanceProfile.CustomProfile != nil {
+		path = ptr.Deref(s.VirtualMachineInstanceProfile.CustomProfile.LocalhostProfile, "")
 	}
-	return ""
-}
-
-// isBelow says whether a path stays in the folder that it begins in.
-func isBelow(path string) bool {
-	return !strings.HasPrefix(path, "/") && !slices.Contains(strings.Split(path, "/"), "..")
+	return path, !strings.HasPrefix(path, "/") && !slices.Contains(strings.Split(path, "/"), "..")
 }
 
 // RuntimeClass of the launcher pods; empty for the cluster's default. A name that no object can
@@ -79,11 +77,12 @@ func (c *KubeVirtConfiguration) NodeSelectors() map[string]string {
 		return nil
 	}
 	all := maps.Clone(c.DeveloperConfiguration.NodeSelectors)
-	maps.DeleteFunc(all, func(key, value string) bool { return len(labelProblems(key, value)) > 0 })
+	maps.DeleteFunc(all, func(key, value string) bool { return len(LabelProblems(key, value)) > 0 })
 	return all
 }
 
-func labelProblems(key, value string) []string {
+// LabelProblems returns why a node cannot have a label.
+func LabelProblems(key, value string) []string {
 	return append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
 }
 
@@ -106,7 +105,7 @@ func (c *KubeVirtConfiguration) NodeArchitecture(guest string) string {
 
 // defaultArchitecture is empty if the configuration names none that guests can have.
 func (c *KubeVirtConfiguration) defaultArchitecture() string {
-	if a := c.ArchitectureConfiguration; a != nil && slices.Contains(architectures, a.DefaultArchitecture) {
+	if a := c.ArchitectureConfiguration; a != nil && slices.Contains(Architectures(), a.DefaultArchitecture) {
 		return a.DefaultArchitecture
 	}
 	return ""
@@ -118,7 +117,7 @@ func (c *KubeVirtConfiguration) DefaultArchitecture() string {
 }
 
 // emulatedMachines are patterns of the machine types that guests of an architecture may have; empty for every type.
-func (c *KubeVirtConfiguration) emulatedMachines(architecture string) []string {
+func emulatedMachines(c *KubeVirtConfiguration, architecture string) []string {
 	if architecture == ARM64 {
 		if a := c.ArchitectureConfiguration; a != nil && a.Arm64 != nil {
 			return a.Arm64.EmulatedMachines
@@ -131,8 +130,8 @@ func (c *KubeVirtConfiguration) emulatedMachines(architecture string) []string {
 	return c.EmulatedMachines
 }
 
-// machineType is the default machine type for an architecture, or empty.
-func (c *KubeVirtConfiguration) machineType(architecture string) string {
+// DefaultMachineType returns the machine type that the configuration names for an architecture, or an empty text.
+func (c *KubeVirtConfiguration) DefaultMachineType(architecture string) string {
 	if architecture == ARM64 {
 		if a := c.ArchitectureConfiguration; a != nil && a.Arm64 != nil {
 			return a.Arm64.MachineType
@@ -180,7 +179,7 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 	if spec.Architecture == "" && (spec.Domain.Machine == nil || spec.Domain.Machine.Type == "") {
 		spec.Architecture = config.defaultArchitecture()
 	}
-	architecture := cmp.Or(spec.Architecture, architectureOf(spec.Domain.Machine))
+	architecture := cmp.Or(spec.Architecture, spec.Domain.Machine.Architecture())
 	if model := config.CPUModel; model != "" && architecture == AMD64 {
 		if spec.Domain.CPU == nil {
 			spec.Domain.CPU = &CPU{}
@@ -189,7 +188,7 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 			spec.Domain.CPU.Model = model
 		}
 	}
-	if machine := config.machineType(architecture); machine != "" && slices.Contains(architectures, architecture) {
+	if machine := config.DefaultMachineType(architecture); machine != "" && slices.Contains(Architectures(), architecture) {
 		if spec.Domain.Machine == nil {
 			spec.Domain.Machine = &Machine{}
 		}
@@ -212,7 +211,7 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 
 // supportedEviction says whether a VMI of a name may have an eviction strategy; see validateEvictedName.
 func supportedEviction(s EvictionStrategy, name string) bool {
-	return !s.refuses() || len(name) <= maxWholeName
+	return !s.Refuses() || len(name) <= MaxWholeName
 }
 
 // silent says whether serial ports are not logged by default.
@@ -227,14 +226,14 @@ func wantsInterface(spec *VirtualMachineInstanceSpec) bool {
 }
 
 // ValidateForCluster returns what the cluster's configuration does not permit
-// of a defaulted VMI, with exact paths. It adds to Validate.
+// of a defaulted VMI, with exact paths. It adds to ValidateVirtualMachineInstance.
 func ValidateForCluster(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
 	return slices.Concat(ValidateHostDisks(vmi, config), validateMachines(vmi, config), validateBridges(vmi, config), ValidateBindings(vmi, config))
 }
 
 // validateMachines refuses a machine type that no pattern of emulatedMachines matches.
 func validateMachines(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
-	patterns, machine := config.emulatedMachines(vmi.Spec.Architecture), vmi.Spec.Domain.Machine
+	patterns, machine := emulatedMachines(config, vmi.Spec.Architecture), vmi.Spec.Domain.Machine
 	if machine == nil || permitsMachine(patterns, machine.Type) {
 		return nil
 	}

@@ -66,7 +66,8 @@ func validateCPUFeatures(features []CPUFeature, path *field.Path) field.ErrorLis
 
 // The names of features that have a meaning of their own.
 const (
-	nestedVirtualization = "vmx"
+	// NestedVirtualization is the name of Intel's.
+	NestedVirtualization = "vmx"
 	invariantTSC         = "invtsc"
 )
 
@@ -101,8 +102,8 @@ func defaultEVMCS(d *DomainSpec) {
 	if d.CPU == nil {
 		d.CPU = &CPU{}
 	}
-	if !slices.ContainsFunc(d.CPU.Features, func(f CPUFeature) bool { return f.Name == nestedVirtualization }) {
-		d.CPU.Features = append(d.CPU.Features, CPUFeature{Name: nestedVirtualization, Policy: FeatureRequire})
+	if !slices.ContainsFunc(d.CPU.Features, func(f CPUFeature) bool { return f.Name == NestedVirtualization }) {
+		d.CPU.Features = append(d.CPU.Features, CPUFeature{Name: NestedVirtualization, Policy: FeatureRequire})
 	}
 }
 
@@ -112,9 +113,9 @@ func validateEVMCS(d *DomainSpec, path *field.Path) field.ErrorList {
 		return nil
 	}
 	for i, f := range d.CPU.Features {
-		if f.Name == nestedVirtualization && f.Policy != "" && f.Policy != FeatureRequire {
+		if f.Name == NestedVirtualization && f.Policy != "" && f.Policy != FeatureRequire {
 			at := path.Child("cpu", "features").Index(i).Child("policy")
-			return field.ErrorList{field.Invalid(at, f.Policy, fmt.Sprintf("%s needs %s: set require", path.Child("features", "hyperv", "evmcs"), nestedVirtualization))}
+			return field.ErrorList{field.Invalid(at, f.Policy, fmt.Sprintf("%s needs %s: set require", path.Child("features", "hyperv", "evmcs"), NestedVirtualization))}
 		}
 	}
 	return nil

@@ -145,11 +145,11 @@ func validateAccessCredentials(spec *VirtualMachineInstanceSpec, path *field.Pat
 		kinds := 0
 		if c.SSHPublicKey != nil {
 			kinds++
-			errs = append(errs, c.SSHPublicKey.validate(spec.Volumes, p.Child("sshPublicKey"))...)
+			errs = append(errs, validateSSHPublicKey(c.SSHPublicKey, spec.Volumes, p.Child("sshPublicKey"))...)
 		}
 		if c.UserPassword != nil {
 			kinds++
-			errs = append(errs, c.UserPassword.validate(p.Child("userPassword"))...)
+			errs = append(errs, validateUserPassword(c.UserPassword, p.Child("userPassword"))...)
 		}
 		if kinds != 1 {
 			errs = append(errs, field.Invalid(p, "", p.String()+" must have exactly one access credential type set"))
@@ -158,8 +158,8 @@ func validateAccessCredentials(spec *VirtualMachineInstanceSpec, path *field.Pat
 	return errs
 }
 
-func (k *SSHPublicKeyAccessCredential) validate(volumes []Volume, path *field.Path) field.ErrorList {
-	errs := k.Source.Secret.validate(path)
+func validateSSHPublicKey(k *SSHPublicKeyAccessCredential, volumes []Volume, path *field.Path) field.ErrorList {
+	errs := validateCredentialSecret(k.Source.Secret, path)
 	method := path.Child("propagationMethod")
 	methods := 0
 	if k.PropagationMethod.NoCloud != nil {
@@ -186,16 +186,16 @@ func (k *SSHPublicKeyAccessCredential) validate(volumes []Volume, path *field.Pa
 	return errs
 }
 
-func (p *UserPasswordAccessCredential) validate(path *field.Path) field.ErrorList {
-	errs := p.Source.Secret.validate(path)
+func validateUserPassword(p *UserPasswordAccessCredential, path *field.Path) field.ErrorList {
+	errs := validateCredentialSecret(p.Source.Secret, path)
 	if p.PropagationMethod.QemuGuestAgent == nil {
 		errs = append(errs, field.Invalid(path.Child("propagationMethod"), "", path.String()+" must have exactly one propagationMethod set"))
 	}
 	return errs
 }
 
-// validate checks the source of the credential at path.
-func (s *AccessCredentialSecretSource) validate(path *field.Path) field.ErrorList {
+// validateCredentialSecret checks the source of the credential at path.
+func validateCredentialSecret(s *AccessCredentialSecretSource, path *field.Path) field.ErrorList {
 	source := path.Child("source")
 	switch {
 	case s == nil:

@@ -107,7 +107,7 @@ func validateDataVolumeTemplates(vm *VirtualMachine, path *field.Path) field.Err
 	}
 	size := 0
 	for i := range templates {
-		size += templates[i].size()
+		size += templateSize(&templates[i])
 	}
 	if size > MaxDataVolumeTemplatesBytes {
 		return field.ErrorList{field.TooLong(path, "", MaxDataVolumeTemplatesBytes)}
@@ -117,14 +117,14 @@ func validateDataVolumeTemplates(vm *VirtualMachine, path *field.Path) field.Err
 	for i := range templates {
 		t, at := &templates[i], path.Index(i)
 		name := t.ObjectMeta.Name
-		errs = append(errs, t.validate(vm.Namespace, at)...)
+		errs = append(errs, validateDataVolumeTemplate(t, vm.Namespace, at)...)
 		switch {
 		case name == "":
 		case len(validation.IsDNS1123Subdomain(name)) > 0:
 			errs = append(errs, validateClaimName(name, at.Child("metadata", "name"))...)
 		case seen[name]:
 			errs = append(errs, field.Duplicate(at.Child("metadata", "name"), name))
-		case !slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, func(v Volume) bool { return v.names(name) }):
+		case !slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, func(v Volume) bool { return namesDataVolume(&v, name) }):
 			errs = append(errs, field.Invalid(at.Child("metadata", "name"), name, "no volume of spec.template.spec.volumes names it: add one with dataVolume or persistentVolumeClaim"))
 		}
 		seen[name] = true
@@ -132,13 +132,13 @@ func validateDataVolumeTemplates(vm *VirtualMachine, path *field.Path) field.Err
 	return InOrder(errs)
 }
 
-// names says whether the volume is the writable disk of a DataVolume.
-func (v *Volume) names(dataVolume string) bool {
+// namesDataVolume says whether the volume is the writable disk of a DataVolume.
+func namesDataVolume(v *Volume, dataVolume string) bool {
 	return v.DataVolume != nil && v.DataVolume.Name == dataVolume || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == dataVolume
 }
 
-// size is the template's size in bytes.
-func (t *DataVolumeTemplate) size() int {
+// templateSize is the template's size in bytes.
+func templateSize(t *DataVolumeTemplate) int {
 	size := len(t.Spec.Raw)
 	for _, more := range []map[string]string{t.ObjectMeta.Labels, t.ObjectMeta.Annotations} {
 		for key, value := range more {
@@ -148,9 +148,9 @@ func (t *DataVolumeTemplate) size() int {
 	return size
 }
 
-// validate checks a template for a VM of the namespace. An empty namespace is not known yet.
-func (t *DataVolumeTemplate) validate(namespace string, path *field.Path) field.ErrorList {
-	if t.size() > MaxDataVolumeTemplateBytes {
+// validateDataVolumeTemplate checks a template for a VM of the namespace. An empty namespace is not known yet.
+func validateDataVolumeTemplate(t *DataVolumeTemplate, namespace string, path *field.Path) field.ErrorList {
+	if templateSize(t) > MaxDataVolumeTemplateBytes {
 		return field.ErrorList{field.TooLong(path, "", MaxDataVolumeTemplateBytes)}
 	}
 	m, meta := &t.ObjectMeta, path.Child("metadata")

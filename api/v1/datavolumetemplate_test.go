@@ -110,7 +110,7 @@ func FuzzDataVolumeTemplate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		template := &DataVolumeTemplate{ObjectMeta: DataVolumeTemplateMeta{Name: "disk"}}
 		template.Spec.Raw = data
-		if errs := template.validate("ns", nil); len(errs) > 0 {
+		if errs := validateDataVolumeTemplate(template, "ns", nil); len(errs) > 0 {
 			for _, err := range errs {
 				_ = err.Error()
 			}

@@ -11,11 +11,11 @@ import (
 
 // Default fills in what the spec leaves out, with KubeVirt's rules (pkg/defaults). It is
 // idempotent, looks at nothing but the object, and never changes a field that is set. If it
-// cannot know the right value, it leaves the field to Validate.
+// cannot know the right value, it leaves the field to validation.
 func Default(vmi *VirtualMachineInstance) {
 	spec := &vmi.Spec
 	if spec.Architecture == "" {
-		spec.Architecture = architectureOf(spec.Domain.Machine)
+		spec.Architecture = spec.Domain.Machine.Architecture()
 	}
 	AttachDevices(spec)
 	if spec.Architecture == ARM64 {
@@ -50,7 +50,7 @@ func defaultDomain(spec *VirtualMachineInstanceSpec, uid types.UID) {
 		d.Machine = &Machine{}
 	}
 	if d.Machine.Type == "" {
-		d.Machine.Type = cmp.Or(machineAlias[spec.Architecture], machineAlias[AMD64])
+		d.Machine.Type = cmp.Or(NewestMachineType(spec.Architecture), NewestMachineType(AMD64))
 	}
 	defaultFirmware(d, uid)
 	defaultHyperv(d.Features)
@@ -99,7 +99,7 @@ func defaultCPU(d *DomainSpec) {
 		for _, list := range []ResourceList{d.Resources.Limits, d.Resources.Requests} {
 			// Value rounds up: 1500m needs two CPUs.
 			if cpus, ok := list[corev1.ResourceCPU]; ok && cpus.Value() > 0 {
-				c.Sockets = uint32(min(cpus.Value(), maxVCPUs))
+				c.Sockets = uint32(min(cpus.Value(), MaxVCPUs))
 				break
 			}
 		}

@@ -195,7 +195,7 @@ func defaultDevices(d *Devices) {
 }
 
 // onUSB is how many disks are on the USB controller, and inputs if there are such disks.
-func (d *Devices) onUSB() int {
+func onUSB(d *Devices) int {
 	disks, inputs := 0, 0
 	for i := range d.Disks {
 		if bus, _ := d.Disks[i].Target(); bus == DiskBusUSB {
@@ -226,7 +226,7 @@ func validateDevices(d *Devices, path *field.Path) field.ErrorList {
 	if len(d.Inputs) > maxInputs {
 		errs = append(errs, field.TooMany(path.Child("inputs"), len(d.Inputs), maxInputs))
 	}
-	if n := d.onUSB(); n > maxInputs {
+	if n := onUSB(d); n > maxInputs {
 		errs = append(errs, field.Invalid(path.Child("disks"), n, fmt.Sprintf("the USB controller has %d ports for disks and inputs on bus usb", maxInputs)))
 	}
 	seen := map[string]bool{}

@@ -99,8 +99,8 @@ func (b *BlockSize) MatchesVolume() bool {
 	return b != nil && b.MatchVolume != nil && ptr.Deref(b.MatchVolume.Enabled, true)
 }
 
-// asks says whether the disk asks for block sizes at all.
-func (b *BlockSize) asks() bool { return b != nil && b.Custom != nil || b.MatchesVolume() }
+// asksBlockSize says whether the disk asks for block sizes at all.
+func asksBlockSize(b *BlockSize) bool { return b != nil && b.Custom != nil || b.MatchesVolume() }
 
 // IsShared says whether guests share the disk.
 func (d *Disk) IsShared() bool { return ptr.Deref(d.Shareable, false) }
@@ -137,7 +137,7 @@ func validateTag(tag string, path *field.Path) field.ErrorList {
 
 func validateBlockSize(d *Disk, path *field.Path) field.ErrorList {
 	b := d.BlockSize
-	if !b.asks() {
+	if !asksBlockSize(b) {
 		return nil
 	}
 	if d.CDRom != nil {

@@ -8,7 +8,7 @@
 // ("not supported yet"), because clients without strict field validation would
 // otherwise have them dropped in silence.
 //
-// Default and Validate are pure functions over these types.
+// Defaults and rules are pure functions over these types.
 //
 // +kubebuilder:object:generate=true
 // +groupName=kubevirt.io

@@ -128,6 +128,9 @@ type CPU struct {
 	Realtime *Realtime `json:"realtime,omitempty"`
 }
 
+// MaxVCPUs is how many CPUs a guest can have: more need x2APIC with interrupt remapping, which is not emitted.
+const MaxVCPUs = 255
+
 // VCPUs is the number of the guest's CPUs.
 func (c *CPU) VCPUs() int64 { return int64(c.Sockets) * int64(c.Cores) * int64(c.Threads) }
 

@@ -54,8 +54,8 @@ func (v *Volume) CanBeFilesystem() bool {
 	return v.PersistentVolumeClaim != nil || v.DataVolume != nil || v.IsConfig() && v.Sysprep == nil
 }
 
-// kind is the field that says what the volume is; empty for a volume that is nothing.
-func (v *Volume) kind() string {
+// volumeKind is the field that says what the volume is; empty for a volume that is nothing.
+func volumeKind(v *Volume) string {
 	for _, k := range []struct {
 		name string
 		is   bool
@@ -96,9 +96,9 @@ func validateFilesystems(spec *VirtualMachineInstanceSpec, path *field.Path) fie
 			errs = append(errs, field.NotFound(name, f.Name+" (no volume of this name in spec.volumes)"))
 		case slices.ContainsFunc(spec.Domain.Devices.Disks, func(d Disk) bool { return d.Name == f.Name }):
 			errs = append(errs, field.Invalid(name, f.Name, "the volume is a disk too; a volume is either a disk or a file system"))
-		case !spec.Volumes[v].CanBeFilesystem() && spec.Volumes[v].kind() != "":
+		case !spec.Volumes[v].CanBeFilesystem() && volumeKind(&spec.Volumes[v]) != "":
 			errs = append(errs, field.Invalid(name, f.Name, fmt.Sprintf("the volume is a %s, which has no files to share; a file system needs a persistentVolumeClaim, dataVolume, configMap, secret, downwardAPI or serviceAccount",
-				spec.Volumes[v].kind())))
+				volumeKind(&spec.Volumes[v]))))
 		}
 	}
 	return errs

@@ -44,9 +44,9 @@ type HostDisk struct {
 	Shared *bool `json:"shared,omitempty"`
 }
 
-func (h *HostDisk) validate(path *field.Path) field.ErrorList {
+func validateHostDisk(h *HostDisk, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !cleanPath(h.Path) || h.Path == "/" || strings.ContainsAny(h.Path, ":,") {
+	if !IsCleanPath(h.Path) || h.Path == "/" || strings.ContainsAny(h.Path, ":,") {
 		errs = append(errs, field.Invalid(path.Child("path"), h.Path, `must be an absolute path without ".", "..", "//", ":" and ","`))
 	}
 	switch h.Type {
@@ -66,8 +66,8 @@ func (h *HostDisk) validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// cleanPath says whether a path is absolute, and the shortest one for what it names.
-func cleanPath(p string) bool {
+// IsCleanPath reports whether a path is absolute, and the shortest one for what it names.
+func IsCleanPath(p string) bool {
 	return pathpkg.IsAbs(p) && pathpkg.Clean(p) == p && !strings.Contains(p, "\x00")
 }
 
@@ -87,12 +87,12 @@ type HostDiskConfiguration struct {
 // HostDiskFolder is the longest permitted folder above a hostDisk, and the disk's path below
 // that folder. permitted is false if there is no such folder.
 func (c *KubeVirtConfiguration) HostDiskFolder(h *HostDisk) (folder, below string, permitted bool) {
-	if c.HostDisk == nil || !cleanPath(h.Path) {
+	if c.HostDisk == nil || !IsCleanPath(h.Path) {
 		return "", "", false
 	}
 	for _, f := range c.HostDisk.Folders {
 		rest, ok := strings.CutPrefix(h.Path, f+"/")
-		if ok && cleanPath(f) && f != "/" && len(f) > len(folder) {
+		if ok && IsCleanPath(f) && f != "/" && len(f) > len(folder) {
 			folder, below, permitted = f, rest, true
 		}
 	}

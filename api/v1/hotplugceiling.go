@@ -17,8 +17,8 @@ const (
 // maxAPICID is the last number by which an interrupt finds a CPU without the host's help.
 const maxAPICID = 254
 
-// apicSockets is how many sockets a machine can have: each level of a CPU's APIC ID takes whole bits, so that sockets of 3 cores have the numbers of 4.
-func (c *CPU) apicSockets() uint32 {
+// APICSockets is how many sockets a machine can have: each level of a CPU's APIC ID takes whole bits, so that sockets of 3 cores have the numbers of 4.
+func (c *CPU) APICSockets() uint32 {
 	threadBits, coreBits := bits.Len32(max(c.Threads, 1)-1), bits.Len32(max(c.Cores, 1)-1)
 	last := uint64(max(c.Cores, 1)-1)<<threadBits + uint64(max(c.Threads, 1)-1) // of a socket
 	if last > maxAPICID {
@@ -30,10 +30,10 @@ func (c *CPU) apicSockets() uint32 {
 // LimitMaxSockets makes MaxSockets as large as a machine can have it. An instancetype does not know how a preference lays out its
 // CPUs: 32 sockets of one core each are 32 sockets of 32 cores each with a preference for cores.
 func (c *CPU) LimitMaxSockets() {
-	if perSocket := uint64(c.Cores) * uint64(c.Threads); perSocket > 0 && uint64(c.MaxSockets)*perSocket > maxVCPUs {
-		c.MaxSockets = max(c.Sockets, uint32(maxVCPUs/perSocket))
+	if perSocket := uint64(c.Cores) * uint64(c.Threads); perSocket > 0 && uint64(c.MaxSockets)*perSocket > MaxVCPUs {
+		c.MaxSockets = max(c.Sockets, uint32(MaxVCPUs/perSocket))
 	}
-	c.MaxSockets = min(c.MaxSockets, max(c.Sockets, c.apicSockets()))
+	c.MaxSockets = min(c.MaxSockets, max(c.Sockets, c.APICSockets()))
 }
 
 // validateCeiling returns what is wrong with cpu.maxSockets and memory.maxGuest, the most that a guest can grow to.
@@ -44,9 +44,9 @@ func validateCeiling(d *DomainSpec, path *field.Path) field.ErrorList {
 		if c.MaxSockets < c.Sockets {
 			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("must not be less than cpu.sockets (%d)", c.Sockets)))
 		}
-		if n := float64(c.Cores) * float64(c.MaxSockets) * float64(c.Threads); n > maxVCPUs {
-			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("cores × maxSockets × threads must be at most %d", maxVCPUs)))
-		} else if most := max(c.Sockets, c.apicSockets()); c.MaxSockets > most {
+		if n := float64(c.Cores) * float64(c.MaxSockets) * float64(c.Threads); n > MaxVCPUs {
+			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("cores × maxSockets × threads must be at most %d", MaxVCPUs)))
+		} else if most := max(c.Sockets, c.APICSockets()); c.MaxSockets > most {
 			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("must be at most %d with sockets of %d cores × %d threads, whose APIC IDs take whole bits", most, c.Cores, c.Threads)))
 		}
 	}

@@ -2,6 +2,7 @@ package v1
 
 import (
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 
@@ -156,6 +157,17 @@ func (h *FeatureHyperv) needs() []need {
 	}
 }
 
+// Lacking returns the features that are on, each with one that it needs and that is off.
+func (h *FeatureHyperv) Lacking() iter.Seq2[string, string] {
+	return func(yield func(name, needs string) bool) {
+		for _, n := range h.needs() {
+			if n.on && !(*n.other).Is() && !yield(n.name, n.needs) {
+				return
+			}
+		}
+	}
+}
+
 func defaultHyperv(features *Features) {
 	if features == nil || features.Hyperv == nil {
 		return
@@ -183,10 +195,11 @@ func validateHyperv(d *DomainSpec, p *field.Path) field.ErrorList {
 			"the guest gets all that its node has: leave out "+path.String()+", or turn hypervPassthrough off"))
 	}
 	var known []string
-	for _, n := range h.needs() {
-		if n.on && !(*n.other).Is() && !slices.Contains(known, n.needs) {
-			known = append(known, n.needs)
-			errs = append(errs, field.Invalid(path.Child(n.needs, "enabled"), false, path.Child(n.name).String()+" needs it: leave it out, or turn both off"))
+	for name, needs := range h.Lacking() {
+		if !slices.Contains(known, needs) {
+			known = append(known, needs)
+			errs = append(errs, field.Invalid(path.Child(needs, "enabled"), false,
+				path.Child(name).String()+" needs it: leave it out, or turn both off"))
 		}
 	}
 	if timer := hypervTimer(d.Clock); h.SyNICTimer.Is() && timer != nil && !ptr.Deref(timer.Present, true) {

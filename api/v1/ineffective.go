@@ -56,7 +56,7 @@ func supportedBindings(value any) bool {
 		return false
 	}
 	for _, p := range plugins {
-		if p.why() != "" {
+		if p.WhyRefused() != "" {
 			return false
 		}
 	}
@@ -101,7 +101,7 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.architectureConfiguration.arm64.ovmfPath", why: byImage},
 	{path: "configuration.architectureConfiguration.ppc64le", why: onlyAMD64},
 	{path: "configuration.architectureConfiguration.s390x", why: onlyAMD64},
-	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64, asHere: harmless{texts: architectures}},
+	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64, asHere: harmless{texts: Architectures()}},
 	{path: "configuration.minCPUModel", why: "nodes are labelled with all CPU features that they can give"},
 	{path: "configuration.selinuxLauncherType", why: "there is no SELinux policy of ours; a launcher pod has the container runtime's type"},
 	{path: "configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile", why: "KubeVirt's virt-handler installs kubevirt/kubevirt.json, and nobody does here; the launcher pods keep the container runtime's profile",

@@ -11,6 +11,9 @@ import (
 // KubeVirtOperatorFinalizer is the finalizer that KubeVirt's operator gives a KubeVirt. Kubeqemu gives none.
 const KubeVirtOperatorFinalizer = "foregroundDeleteKubeVirt"
 
+// KubeVirtNamespace is the namespace of the components.
+const KubeVirtNamespace = "kubevirt"
+
 // KubeVirt holds the cluster's configuration and says whether the components are up. It may be in
 // any namespace. If there are several, one has an effect; see KubeVirtInForce. Without one, every
 // default holds.

@@ -11,9 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// KubeVirtNamespace is the namespace of the components.
-const KubeVirtNamespace = "kubevirt"
-
 // ValidateKubeVirt returns every error of a KubeVirt at once, with exact paths.
 // The schema refuses most of them before.
 func ValidateKubeVirt(kv *KubeVirt) field.ErrorList {
@@ -75,8 +72,8 @@ func validateEmulatedMachines(config *KubeVirtConfiguration, root *field.Path) f
 	if a := config.ArchitectureConfiguration; a != nil && a.Arm64 != nil {
 		check(a.Arm64.EmulatedMachines, places[ARM64])
 	}
-	for _, architecture := range architectures {
-		patterns, machine := config.emulatedMachines(architecture), cmp.Or(config.machineType(architecture), machineAlias[architecture])
+	for _, architecture := range Architectures() {
+		patterns, machine := emulatedMachines(config, architecture), cmp.Or(config.DefaultMachineType(architecture), NewestMachineType(architecture))
 		if !permitsMachine(patterns, machine) {
 			errs = append(errs, field.Invalid(places[architecture], patterns, fmt.Sprintf("must permit the default machine type, %s; set machineType to another", machine)))
 		}
@@ -90,12 +87,12 @@ func validatePods(config *KubeVirtConfiguration, root *field.Path) field.ErrorLi
 	if d := config.DeveloperConfiguration; d != nil {
 		at := root.Child("developerConfiguration", "nodeSelectors")
 		for key, value := range d.NodeSelectors {
-			for _, message := range labelProblems(key, value) {
+			for _, message := range LabelProblems(key, value) {
 				errs = append(errs, field.Invalid(at.Key(key), value, message))
 			}
 		}
 	}
-	if profile := config.localhostProfile(); !isBelow(profile) {
+	if profile, below := config.NamedProfile(); !below {
 		at := root.Child("seccompConfiguration", "virtualMachineInstanceProfile", "customProfile", "localhostProfile")
 		errs = append(errs, field.Invalid(at, profile, "must be a path below the kubelet's folder of seccomp profiles"))
 	}

@@ -20,8 +20,8 @@ func LabelOfName(name string) string {
 	return name[:54] + "-" + hex.EncodeToString(sum[:])[:8]
 }
 
-// isObservedLabel reports whether virt-controller writes a label of VMIs, by what it sees of the guest.
-func isObservedLabel(key string) bool { return key == NodeNameLabel || key == OutdatedLauncherLabel }
+// ObservedLabel reports whether virt-controller writes a label of VMIs, by what it sees of the guest.
+func ObservedLabel(key string) bool { return key == NodeNameLabel || key == OutdatedLauncherLabel }
 
 const observedLabel = "virt-controller writes this label of VirtualMachineInstances, by what it sees of the guest: leave it out"
 
@@ -30,12 +30,12 @@ const observedLabel = "virt-controller writes this label of VirtualMachineInstan
 func validateSelected(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for key := range selector.MatchLabels {
-		if isObservedLabel(key) {
+		if ObservedLabel(key) {
 			errs = append(errs, field.Forbidden(path.Child("matchLabels").Key(key), observedLabel))
 		}
 	}
 	for i, e := range selector.MatchExpressions {
-		if isObservedLabel(e.Key) {
+		if ObservedLabel(e.Key) {
 			errs = append(errs, field.Forbidden(path.Child("matchExpressions").Index(i).Child("key"), observedLabel))
 		}
 	}

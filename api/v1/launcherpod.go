@@ -30,8 +30,8 @@ const (
 	// more of them, by which it is known.
 	podHash    = 5
 	cutPodHash = 8
-	// maxWholeName is the longest name of a VMI, in characters, that is whole in the name of its launcher pod.
-	maxWholeName = maxPodName - len(launcherPrefix) - len("-") - 2*podHash
+	// MaxWholeName is the longest name of a VMI, in characters, that is whole in the name of its launcher pod.
+	MaxWholeName = maxPodName - len(launcherPrefix) - len("-") - 2*podHash
 )
 
 // LauncherPodName is the name of a VMI's launcher pod in a role. The name depends on nothing else. So

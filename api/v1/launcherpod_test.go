@@ -32,7 +32,7 @@ func TestLauncherPodName(t *testing.T) {
 			t.Errorf("%q: pod name %q", tt.name, got)
 		}
 		want := tt.name
-		if len(want) > maxWholeName {
+		if len(want) > MaxWholeName {
 			want = ""
 		}
 		if of := VMIOfLauncherPod(got); of != want {

@@ -45,7 +45,7 @@ func TestWhichInterfacesMayBeAbsent(t *testing.T) {
 		}
 		vmi := &VirtualMachineInstance{Spec: *vm.Spec.Template.Spec.DeepCopy()}
 		Default(vmi)
-		if errs := Validate(vmi); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), "leave the interface and its network out") {
+		if errs := ValidateVirtualMachineInstance(vmi); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), "leave the interface and its network out") {
 			t.Errorf("%s, a VirtualMachineInstance: %v", name, errs)
 		}
 	}

@@ -33,7 +33,7 @@ func validateLun(d *Disk, volume *Volume, path *field.Path) field.ErrorList {
 	for _, own := range []struct {
 		name string
 		set  bool
-	}{{"serial", d.Serial != ""}, {"blockSize", d.BlockSize.asks()}} {
+	}{{"serial", d.Serial != ""}, {"blockSize", asksBlockSize(d.BlockSize)}} {
 		if own.set {
 			errs = append(errs, field.Forbidden(path.Child(own.name), "the guest sees the LUN's own"))
 		}

@@ -27,8 +27,9 @@ var rhelReleases = map[string]string{
 
 const (
 	q35Prefix  = "pc-q35-"
-	rhelPrefix = q35Prefix + "rhel"
 	virtPrefix = "virt-"
+	// RHELPrefix begins the names of RHEL's machine types. Its release follows.
+	RHELPrefix = q35Prefix + "rhel"
 )
 
 // KnownMachineType says whether a name is that of a versioned machine type that
@@ -50,7 +51,7 @@ func machinePrefix(architecture string) string {
 // UpstreamMachineType returns the machine type of QEMU's own that stands for a machine type: for one of RHEL's, that from which RHEL made it, and for
 // a release of QEMU whose machine types are gone, that of the oldest release that has them still. Another name is returned as it is.
 func UpstreamMachineType(name string) string {
-	if release, is := strings.CutPrefix(name, rhelPrefix); is && rhelReleases[release] != "" {
+	if release, is := strings.CutPrefix(name, RHELPrefix); is && rhelReleases[release] != "" {
 		name = q35Prefix + rhelReleases[release]
 	}
 	for _, prefix := range []string{q35Prefix, virtPrefix} {
@@ -59,6 +60,16 @@ func UpstreamMachineType(name string) string {
 		}
 	}
 	return name
+}
+
+// RHELReleases returns the releases of RHEL whose machine types are known, the oldest first.
+func RHELReleases() []string {
+	return slices.SortedFunc(maps.Keys(rhelReleases), func(a, b string) int {
+		if olderRelease(strings.TrimSuffix(a, ".0"), strings.TrimSuffix(b, ".0")) {
+			return -1
+		}
+		return 1
+	})
 }
 
 // olderRelease reports whether a text is a release X.Y of QEMU before another.
@@ -89,16 +100,11 @@ func validateMachineType(name, architecture string, path *field.Path) field.Erro
 
 // validateRHELMachine refuses a machine type of a release of RHEL that is not known.
 func validateRHELMachine(name string, path *field.Path) field.ErrorList {
-	release, is := strings.CutPrefix(name, rhelPrefix)
-	if _, known := rhelReleases[release]; !is || known {
+	release, is := strings.CutPrefix(name, RHELPrefix)
+	known := RHELReleases()
+	if !is || slices.Contains(known, release) {
 		return nil
 	}
-	known := slices.SortedFunc(maps.Keys(rhelReleases), func(a, b string) int {
-		if olderRelease(strings.TrimSuffix(a, ".0"), strings.TrimSuffix(b, ".0")) {
-			return -1
-		}
-		return 1
-	})
 	return field.ErrorList{field.Invalid(path, name, fmt.Sprintf("no QEMU is known that this type of RHEL's was made from; use q35, or a type of the releases %s", strings.Join(known, ", ")))}
 }
 
@@ -113,11 +119,11 @@ func warnMachineType(m *Machine, path *field.Path) []string {
 // permitsMachine reports whether a pattern matches a machine type, or q35 or virt: a VM keeps the version
 // that its first start took. A pattern that matches one of RHEL's types permits each q35: here these are q35. Without patterns every type is permitted.
 func permitsMachine(patterns []string, machine string) bool {
-	architecture := architectureOf(&Machine{Type: machine})
-	names := []string{machine, machineAlias[architecture]}
+	architecture := (&Machine{Type: machine}).Architecture()
+	names := []string{machine, NewestMachineType(architecture)}
 	if architecture == AMD64 {
-		for release := range rhelReleases {
-			names = append(names, rhelPrefix+release)
+		for _, release := range RHELReleases() {
+			names = append(names, RHELPrefix+release)
 		}
 	}
 	for _, pattern := range patterns {

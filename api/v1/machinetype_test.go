@@ -48,7 +48,7 @@ func TestUpstreamMachineType(t *testing.T) {
 		}
 	}
 	for release := range rhelReleases {
-		name := rhelPrefix + release
+		name := RHELPrefix + release
 		if upstream := UpstreamMachineType(name); !KnownMachineType(upstream, AMD64) {
 			t.Errorf("%s is %s, which no QEMU has", name, upstream)
 		}

@@ -106,7 +106,7 @@ func validateNUMA(d *DomainSpec, path *field.Path) field.ErrorList {
 	if !c.MapsNUMA() {
 		errs = append(errs, field.Required(numa, fmt.Sprintf("%s must be defined when %s is used", numa, realtime)))
 	}
-	if n := c.VCPUs(); n > 0 && n <= maxVCPUs {
+	if n := c.VCPUs(); n > 0 && n <= MaxVCPUs {
 		if _, err := c.Realtime.CPUs(int(n)); err != nil {
 			errs = append(errs, field.Invalid(realtime.Child("mask"), c.Realtime.Mask, err.Error()))
 		}

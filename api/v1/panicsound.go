@@ -102,7 +102,7 @@ func validateACPIIndexes(d *DomainSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(p, n, "must be between 1 and 16383"))
 		case seen[n]:
 			errs = append(errs, field.Duplicate(p, n))
-		case d.withoutACPI():
+		case withoutACPI(d):
 			errs = append(errs, field.Forbidden(p, "features.acpi.enabled is false: nothing tells the guest the number"))
 		}
 		seen[n] = true
@@ -111,6 +111,6 @@ func validateACPIIndexes(d *DomainSpec, path *field.Path) field.ErrorList {
 }
 
 // withoutACPI says whether the guest has no ACPI tables.
-func (d *DomainSpec) withoutACPI() bool {
+func withoutACPI(d *DomainSpec) bool {
 	return d.Features != nil && !ptr.Deref(d.Features.ACPI.Enabled, true)
 }

@@ -23,11 +23,11 @@ func (vmi *VirtualMachineInstance) GuestHostname() string {
 // validateEvictedName refuses a name that does not fit into the name of a launcher pod whose eviction
 // may be refused: an eviction names only the pod.
 func validateEvictedName(spec *VirtualMachineInstanceSpec, name string) field.ErrorList {
-	if s := spec.EvictionStrategy; s == nil || !s.refuses() || len(name) <= maxWholeName {
+	if s := spec.EvictionStrategy; s == nil || !s.Refuses() || len(name) <= MaxWholeName {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name,
-		fmt.Sprintf("must have no more than %d characters with evictionStrategy %s", maxWholeName, *spec.EvictionStrategy))}
+		fmt.Sprintf("must have no more than %d characters with evictionStrategy %s", MaxWholeName, *spec.EvictionStrategy))}
 }
 
 // validatePlacement checks what becomes part of the pod. Some of it only the API server can

@@ -29,9 +29,9 @@ func TestValidateNameOfEvictableVMI(t *testing.T) {
 		strategy EvictionStrategy
 		refused  bool
 	}{
-		{strings.Repeat("a", maxWholeName), EvictionStrategyExternal, false}, {strings.Repeat("a", maxWholeName+1), EvictionStrategyExternal, true},
-		{strings.Repeat("a", maxWholeName), EvictionStrategyLiveMigrate, false}, {strings.Repeat("a", maxWholeName+1), EvictionStrategyLiveMigrate, true},
-		{strings.Repeat("a", maxWholeName+1), EvictionStrategyNone, false}, {strings.Repeat("a", maxWholeName+1), EvictionStrategyLiveMigrateIfPossible, false},
+		{strings.Repeat("a", MaxWholeName), EvictionStrategyExternal, false}, {strings.Repeat("a", MaxWholeName+1), EvictionStrategyExternal, true},
+		{strings.Repeat("a", MaxWholeName), EvictionStrategyLiveMigrate, false}, {strings.Repeat("a", MaxWholeName+1), EvictionStrategyLiveMigrate, true},
+		{strings.Repeat("a", MaxWholeName+1), EvictionStrategyNone, false}, {strings.Repeat("a", MaxWholeName+1), EvictionStrategyLiveMigrateIfPossible, false},
 	} {
 		spec := &VirtualMachineInstanceSpec{EvictionStrategy: &c.strategy}
 		if errs := validateEvictedName(spec, c.name); (len(errs) > 0) != c.refused || c.refused && errs[0].Field != "metadata.name" {
@@ -42,7 +42,7 @@ func TestValidateNameOfEvictableVMI(t *testing.T) {
 		if got := byDefault.Spec.EvictionStrategy; (got == nil) != c.refused {
 			t.Errorf("%s by default, %d characters: the VMI has %v", c.strategy, len(c.name), got)
 		}
-		if name := LauncherPodName(c.name, "uid", FirstPod); (VMIOfLauncherPod(name) == c.name) != (len(c.name) <= maxWholeName) {
+		if name := LauncherPodName(c.name, "uid", FirstPod); (VMIOfLauncherPod(name) == c.name) != (len(c.name) <= MaxWholeName) {
 			t.Errorf("%d characters: the pod %s is of the VMI %q", len(c.name), name, VMIOfLauncherPod(name))
 		}
 	}

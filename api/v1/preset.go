@@ -66,19 +66,21 @@ const (
 // VirtualMachineInstancePresetResource names presets in the API.
 var VirtualMachineInstancePresetResource = GroupVersion.WithResource("virtualmachineinstancepresets")
 
-// presetFields are the fields of a domain that a preset sets, in this order: each as a whole, and each quantity of
+// PresetFields returns the fields of a domain that a preset sets, in this order: each as a whole, and each quantity of
 // resources by itself. The documentation of the preset's Domain names them, and tools/crd reads them there.
-var presetFields = []string{"resources.requests", "resources.limits", "cpu", "memory", "machine", "firmware", "features",
-	"ioThreadsPolicy", "devices.watchdog", "clock.utc", "clock.timezone", "clock.timer"}
+func PresetFields() []string {
+	return []string{"resources.requests", "resources.limits", "cpu", "memory", "machine", "firmware", "features",
+		"ioThreadsPolicy", "devices.watchdog", "clock.utc", "clock.timezone", "clock.timer"}
+}
 
-// domain returns a copy of what the preset sets.
-func (p *VirtualMachineInstancePreset) domain() *DomainSpec {
+// Sets returns a copy of what the preset sets.
+func (p *VirtualMachineInstancePreset) Sets() *DomainSpec {
 	set := &DomainSpec{}
 	if p.Spec.Domain == nil {
 		return set
 	}
 	said := *p.Spec.Domain // fieldAt makes objects that are not there
-	for _, path := range presetFields {
+	for _, path := range PresetFields() {
 		fieldAt(set, path).Set(fieldAt(&said, path))
 	}
 	return set.DeepCopy()
@@ -89,11 +91,12 @@ func (p *VirtualMachineInstancePreset) domain() *DomainSpec {
 func validatePresetFields(of reflect.Value, path *field.Path) (errs field.ErrorList) {
 	for i := range of.NumField() {
 		f, value := of.Type().Field(i), of.Field(i)
-		child := path.Child(jsonName(f))
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		child := path.Child(name)
 		at := strings.TrimPrefix(child.String(), "spec.domain.")
 		switch why, later := f.Tag.Lookup(laterTag); {
-		case slices.Contains(presetFields, at), !isSaid(value):
-		case slices.ContainsFunc(presetFields, func(set string) bool { return strings.HasPrefix(set, at+".") }):
+		case slices.Contains(PresetFields(), at), !isSaid(value):
+		case slices.ContainsFunc(PresetFields(), func(set string) bool { return strings.HasPrefix(set, at+".") }):
 			errs = append(errs, validatePresetFields(reflect.Indirect(value), child)...)
 		case later:
 			errs = append(errs, field.Forbidden(child, notSupported+": "+why))
@@ -117,29 +120,23 @@ func isSaid(value reflect.Value) bool {
 	return !value.IsZero()
 }
 
-// jsonName returns a field's name in JSON.
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
-}
-
-// ValidatePreset returns every error of a preset at once, with exact paths. A preset is valid if
+// ValidateVirtualMachineInstancePreset returns every error of a preset at once, with exact paths. A preset is valid if
 // a VMI with nothing but the preset's values is.
-func ValidatePreset(p *VirtualMachineInstancePreset) field.ErrorList {
+func ValidateVirtualMachineInstancePreset(p *VirtualMachineInstancePreset) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateSelectorSize(&p.Spec.Selector, path.Child("selector"))
 	if len(errs) == 0 { // otherwise there could be an error for each value
 		errs = validation.ValidateLabelSelector(&p.Spec.Selector, validation.LabelSelectorValidationOptions{}, path.Child("selector"))
 	}
-	if len(p.Name) > maxPresetName {
-		errs = append(errs, field.TooLong(field.NewPath("metadata", "name"), p.Name, maxPresetName))
+	if len(p.Name) > MaxPresetName {
+		errs = append(errs, field.TooLong(field.NewPath("metadata", "name"), p.Name, MaxPresetName))
 	}
 	if p.Spec.Domain != nil {
 		errs = append(errs, validatePresetFields(reflect.ValueOf(*p.Spec.Domain), path.Child("domain"))...)
 		errs = append(errs, validateExponents(&p.Spec.Domain.Resources, path.Child("domain", "resources"))...)
 	}
-	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: anyUID}, Spec: VirtualMachineInstanceSpec{Domain: *p.domain()}}
-	if d := &vmi.Spec.Domain; (d.Memory == nil || d.Memory.Guest == nil) && !saysMemory(&d.Resources) {
+	vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: anyUID}, Spec: VirtualMachineInstanceSpec{Domain: *p.Sets()}}
+	if d := &vmi.Spec.Domain; (d.Memory == nil || d.Memory.Guest == nil) && !d.Resources.SaysMemory() {
 		d.Memory = &Memory{Guest: resource.NewQuantity(1<<30, resource.BinarySI)}
 	}
 	Default(vmi)
@@ -181,5 +178,5 @@ func validateSelectorSize(s *metav1.LabelSelector, path *field.Path) (errs field
 	return errs
 }
 
-// maxPresetName is the longest name in the key of an annotation.
-const maxPresetName = 63
+// MaxPresetName is the longest name in the key of an annotation.
+const MaxPresetName = 63

@@ -244,7 +244,7 @@ func TestValidatePreset(t *testing.T) {
 	} {
 		p := parsedPreset(t, "p", c.spec)
 		var got []string
-		for _, e := range ValidatePreset(&p) {
+		for _, e := range ValidateVirtualMachineInstancePreset(&p) {
 			got = append(got, e.Field)
 		}
 		if !slices.Equal(got, strings.Fields(c.wrong)) {
@@ -252,7 +252,7 @@ func TestValidatePreset(t *testing.T) {
 		}
 	}
 	long := parsedPreset(t, strings.Repeat("x", 64), forAll)
-	if errs := ValidatePreset(&long); len(errs) != 1 || errs[0].Type != field.ErrorTypeTooLong {
+	if errs := ValidateVirtualMachineInstancePreset(&long); len(errs) != 1 || errs[0].Type != field.ErrorTypeTooLong {
 		t.Errorf("a long name: %v", errs)
 	}
 }
@@ -295,7 +295,7 @@ func presetOf(path string) *VirtualMachineInstancePreset {
 	return p
 }
 
-// TestFieldOfADomainIsSetOrRefused: presets set the fields of presetFields. Every other field of a domain is refused by
+// TestFieldOfADomainIsSetOrRefused: presets set the fields of PresetFields. Every other field of a domain is refused by
 // its path, and the CRD says so. So a new field of DomainSpec is refused, and nothing of presets is edited for it.
 func TestFieldOfADomainIsSetOrRefused(t *testing.T) {
 	text, err := os.ReadFile("../../config/crd/kubevirt.io_virtualmachineinstancepresets.yaml")
@@ -311,7 +311,7 @@ func TestFieldOfADomainIsSetOrRefused(t *testing.T) {
 		for i := range of.NumField() {
 			name, kind := jsonName(of.Field(i)), of.Field(i).Type
 			path, schema := prefix+name, schema+" properties "+name
-			if slices.ContainsFunc(presetFields, func(field string) bool { return strings.HasPrefix(field, path+".") }) {
+			if slices.ContainsFunc(PresetFields(), func(field string) bool { return strings.HasPrefix(field, path+".") }) {
 				if kind.Kind() == reflect.Pointer {
 					kind = kind.Elem()
 				}
@@ -319,10 +319,10 @@ func TestFieldOfADomainIsSetOrRefused(t *testing.T) {
 				continue
 			}
 			says, _ := lookup(crd.Spec.Versions[0], strings.Fields(schema+" description")).(string)
-			if kind.Kind() == reflect.Slice && lookup(crd.Spec.Versions[0], strings.Fields(schema+" maxItems")) == nil && !slices.Contains(presetFields, path) {
+			if kind.Kind() == reflect.Slice && lookup(crd.Spec.Versions[0], strings.Fields(schema+" maxItems")) == nil && !slices.Contains(PresetFields(), path) {
 				t.Errorf("%s: the CRD does not bound the list, which decoding makes larger", path)
 			}
-			if !slices.Contains(presetFields, path) {
+			if !slices.Contains(PresetFields(), path) {
 				checkRefused(t, path, strings.Join(strings.Fields(says), " "))
 				continue
 			}
@@ -334,8 +334,8 @@ func TestFieldOfADomainIsSetOrRefused(t *testing.T) {
 		}
 	}
 	look(reflect.TypeFor[DomainSpec](), "", "schema openAPIV3Schema properties spec properties domain")
-	if len(set) != len(presetFields) {
-		t.Errorf("presets set %q, want %q", set, presetFields)
+	if len(set) != len(PresetFields()) {
+		t.Errorf("presets set %q, want %q", set, PresetFields())
 	}
 }
 
@@ -343,7 +343,7 @@ func TestFieldOfADomainIsSetOrRefused(t *testing.T) {
 func checkSet(t *testing.T, path string) {
 	t.Helper()
 	p := presetOf(path)
-	for _, err := range ValidatePreset(p) {
+	for _, err := range ValidateVirtualMachineInstancePreset(p) {
 		if err.Type == field.ErrorTypeForbidden && err.Field == "spec.domain."+path {
 			t.Error(err)
 		}
@@ -375,7 +375,7 @@ func checkRefused(t *testing.T, path, says string) {
 	if fieldAt(p.Spec.Domain, path).IsZero() {
 		t.Errorf("%s: a preset that switches it off is accepted, and changes nothing: make it a pointer", path)
 	}
-	errs := ValidatePreset(p)
+	errs := ValidateVirtualMachineInstancePreset(p)
 	if len(errs) != 1 || errs[0].Type != field.ErrorTypeForbidden || errs[0].Field != "spec.domain."+path ||
 		!strings.HasSuffix(says, "efused: "+errs[0].Detail+".") {
 		t.Errorf("%s: %v, and the CRD says %q", path, errs, says)

@@ -57,7 +57,7 @@ func ApplyPresets(vmi *VirtualMachineInstance, presets []VirtualMachineInstanceP
 	}
 	own := &vmi.Spec.Domain
 	// Otherwise a preset would give another amount of memory to a VMI that says only its request.
-	if saysMemory(&own.Resources) && isUnset(own.Memory) && !isUnset(all.domain.Memory) {
+	if own.Resources.SaysMemory() && isUnset(own.Memory) && !isUnset(all.domain.Memory) {
 		overridden = append(overridden, all.overridden("spec.domain.memory", "spec.domain.resources", asJSON(own.Resources), asJSON(all.domain.Memory)))
 		all.domain.Memory = nil
 	}
@@ -78,8 +78,8 @@ func ApplyPresets(vmi *VirtualMachineInstance, presets []VirtualMachineInstanceP
 	return overridden, nil
 }
 
-// saysMemory says whether resources say how much memory the guest has, if nothing else does.
-func saysMemory(r *ResourceRequirements) bool {
+// SaysMemory reports whether resources say how much memory the guest has, if nothing else does.
+func (r *ResourceRequirements) SaysMemory() bool {
 	_, requested := r.Requests[corev1.ResourceMemory]
 	_, limited := r.Limits[corev1.ResourceMemory]
 	return requested || limited
@@ -96,9 +96,9 @@ func selecting(of map[string]string, presets []VirtualMachineInstancePreset) ([]
 		case err != nil:
 			// Nobody knows whether the preset is meant for this VMI.
 			errs = append(errs, field.Invalid(field.NewPath("metadata", "labels"), shortened(labels.Set(of).String()), err.Error()+"; correct or delete it, "+PresetsAdvice))
-		case selects && len(p.Name) > maxPresetName:
+		case selects && len(p.Name) > MaxPresetName:
 			errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations"), shortened(p.Name),
-				fmt.Sprintf("the name of this VirtualMachineInstancePreset has more than %d characters; delete it, %s", maxPresetName, PresetsAdvice)))
+				fmt.Sprintf("the name of this VirtualMachineInstancePreset has more than %d characters; delete it, %s", MaxPresetName, PresetsAdvice)))
 		case selects:
 			found = append(found, *p)
 		}
@@ -121,7 +121,7 @@ func joined(presets []VirtualMachineInstancePreset) (*joint, field.ErrorList) {
 	all := &joint{by: map[string]string{}}
 	var errs field.ErrorList
 	for i := range presets {
-		for _, p := range parts(&all.domain, presets[i].domain()) {
+		for _, p := range parts(&all.domain, presets[i].Sets()) {
 			switch {
 			case p.had == "":
 				p.take()
@@ -144,7 +144,7 @@ func (j *joint) overridden(path, ownPath, own, preset string) string {
 
 // holdsIn says whether a value of the preset's is a domain's.
 func (p *VirtualMachineInstancePreset) holdsIn(d *DomainSpec) bool {
-	return slices.ContainsFunc(parts(d, p.domain()), func(p part) bool { return p.had == p.wanted })
+	return slices.ContainsFunc(parts(d, p.Sets()), func(p part) bool { return p.had == p.wanted })
 }
 
 // part is a part of a domain that a preset sets as a whole.
@@ -160,7 +160,7 @@ type part struct {
 // domain's.
 func parts(own, preset *DomainSpec) (all []part) {
 	was := own.DeepCopy()
-	for _, path := range presetFields {
+	for _, path := range PresetFields() {
 		had, wanted := fieldAt(was, path).Interface(), fieldAt(preset, path).Interface()
 		list, isList := wanted.(ResourceList)
 		switch {
@@ -215,6 +215,12 @@ func clockOffset(domain *DomainSpec, preset *Clock) []part {
 		p.had = asJSON(Clock{UTC: own.UTC, Timezone: own.Timezone})
 	}
 	return []part{p}
+}
+
+// jsonName returns a field's name in JSON.
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
 // isUnset reports whether a value is no value: an empty object is none.

@@ -102,7 +102,7 @@ func defaultProbes(spec *VirtualMachineInstanceSpec) {
 
 func validateProbes(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	liveness := path.Child("livenessProbe")
-	errs := append(spec.LivenessProbe.validate(spec, liveness), spec.ReadinessProbe.validate(spec, path.Child("readinessProbe"))...)
+	errs := append(validateProbe(spec.LivenessProbe, spec, liveness), validateProbe(spec.ReadinessProbe, spec, path.Child("readinessProbe"))...)
 	if p := spec.LivenessProbe; p != nil && p.SuccessThreshold != 1 {
 		errs = append(errs, field.Invalid(liveness.Child("successThreshold"), p.SuccessThreshold, "must be 1"))
 	}
@@ -116,7 +116,7 @@ func validateProbes(spec *VirtualMachineInstanceSpec, path *field.Path) field.Er
 // maxProbeSeconds is the schema's limit of a probe's times: a year.
 const maxProbeSeconds = maxGraceSeconds
 
-func (p *Probe) validate(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+func validateProbe(p *Probe, spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
@@ -127,10 +127,10 @@ func (p *Probe) validate(spec *VirtualMachineInstanceSpec, path *field.Path) fie
 			errs = append(errs, field.Invalid(path.Child(name), n, fmt.Sprintf("must be between 0 and %d", maxProbeSeconds)))
 		}
 	}
-	return append(errs, p.Handler.validate(spec, path)...)
+	return append(errs, validateHandler(&p.Handler, spec, path)...)
 }
 
-func (h *Handler) validate(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+func validateHandler(h *Handler, spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	handlers := 0
 	if h.GuestAgentPing != nil {

@@ -91,14 +91,14 @@ func ValidateReplicas(wanted int, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// ValidateReplicaSet returns every error of a ReplicaSet at once, with exact paths. Its errors
+// ValidateVirtualMachineInstanceReplicaSet returns every error of a ReplicaSet at once, with exact paths. Its errors
 // of the template are those of every VirtualMachineInstance made from it.
-func ValidateReplicaSet(rs *VirtualMachineInstanceReplicaSet) field.ErrorList {
+func ValidateVirtualMachineInstanceReplicaSet(rs *VirtualMachineInstanceReplicaSet) field.ErrorList {
 	spec, path := &rs.Spec, field.NewPath("spec")
 	var errs field.ErrorList
 	errs = append(errs, ValidateReplicas(rs.WantedReplicas(), path.Child("replicas"))...)
 	errs = append(errs, validateSelector(spec, path)...)
-	return InOrder(append(errs, ValidateTemplate(&spec.Template, path.Child("template"))...))
+	return InOrder(append(errs, validateTemplate(&spec.Template, path.Child("template"))...))
 }
 
 // validateSelector also refuses a selector that matches everything: it would

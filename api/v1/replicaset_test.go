@@ -54,7 +54,7 @@ func TestValidateReplicaSet(t *testing.T) {
 			tt.mutate(&rs.Spec)
 			before := rs.DeepCopy()
 			var got []string
-			for _, e := range ValidateReplicaSet(rs) {
+			for _, e := range ValidateVirtualMachineInstanceReplicaSet(rs) {
 				got = append(got, e.Field)
 			}
 			slices.Sort(got)

@@ -14,7 +14,7 @@ import (
 // these labels a pod counts as a migration's target, and programs find the guests of a node. The policy kubevirt-vmi-update refuses them in a
 // user's VirtualMachineInstance.
 func ReservedLabel(key string) bool {
-	return isObservedLabel(key) || slices.Contains([]string{CreatedByLabel, MigrationJobLabel, "kubevirt.io/migrationTargetNodeName", SchedulableLabel,
+	return ObservedLabel(key) || slices.Contains([]string{CreatedByLabel, MigrationJobLabel, "kubevirt.io/migrationTargetNodeName", SchedulableLabel,
 		"kubevirt.io/install-strategy"}, key)
 }
 

@@ -48,9 +48,9 @@ type TemplateMeta struct {
 // anyUID stands for the UID of a VirtualMachineInstance that is not made yet.
 const anyUID types.UID = "00000000-0000-4000-8000-000000000000"
 
-// ValidateTemplate returns every error that an object made from the template would have after
+// validateTemplate returns every error that an object made from the template would have after
 // defaulting.
-func ValidateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.Path) field.ErrorList {
+func validateTemplate(template *VirtualMachineInstanceTemplateSpec, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
 	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)

@@ -75,7 +75,7 @@ func TestUnsupportedFieldsAreReportedByPath(t *testing.T) {
 		count := 0
 		whole := object.DeepCopy()
 		Default(whole)
-		errs := Validate(whole)
+		errs := ValidateVirtualMachineInstance(whole)
 		for _, e := range errs {
 			if e.Field == path && (strings.HasPrefix(e.Detail, notSupported) || strings.HasPrefix(e.Detail, "never supported: ")) {
 				count++

@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// maxVCPUs: more need x2APIC with interrupt remapping, which is not emitted.
-	maxVCPUs = 255
 	// maxCloudInitBytes is KubeVirt's limit for inline user and network data.
 	maxCloudInitBytes = 2048
 	// maxGuestMemory keeps sums of bytes inside an int64, those of kube-scheduler too: 4 EiB.
@@ -38,10 +36,10 @@ var (
 	virtType      = regexp.MustCompile(`^(virt|virt-[0-9]+\.[0-9]+)$`)
 )
 
-// Validate returns every error of a defaulted VMI at once, with exact paths. The schema refuses
-// most of them before. The controllers call Validate all the same, so that an object that got
+// ValidateVirtualMachineInstance returns every error of a defaulted VMI at once, with exact paths. The schema refuses
+// most of them before. The controllers call it all the same, so that an object that got
 // past the schema has no effect.
-func Validate(vmi *VirtualMachineInstance) field.ErrorList {
+func ValidateVirtualMachineInstance(vmi *VirtualMachineInstance) field.ErrorList {
 	errs := validateAnnotations(vmi.Annotations, field.NewPath("metadata", "annotations"))
 	errs = append(errs, validateEvictedName(&vmi.Spec, vmi.Name)...)
 	errs = append(errs, refuseAbsent(&vmi.Spec, field.NewPath("spec"))...)
@@ -51,8 +49,8 @@ func Validate(vmi *VirtualMachineInstance) field.ErrorList {
 // validateSpec returns every error of a defaulted spec that stands at a path.
 func validateSpec(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !slices.Contains(architectures, spec.Architecture) {
-		errs = append(errs, field.NotSupported(path.Child("architecture"), spec.Architecture, architectures))
+	if !slices.Contains(Architectures(), spec.Architecture) {
+		errs = append(errs, field.NotSupported(path.Child("architecture"), spec.Architecture, Architectures()))
 	}
 	if g := spec.TerminationGracePeriodSeconds; g != nil && (*g < 0 || *g > maxGraceSeconds) {
 		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *g, "must be between 0 and 31536000, a year"))
@@ -119,8 +117,8 @@ func validateCPU(d *DomainSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	c := d.CPU
 	// In floating point, since three numbers of 32 bits overflow 64.
-	if n := float64(c.Cores) * float64(c.Sockets) * float64(c.Threads); n < 1 || n > maxVCPUs {
-		errs = append(errs, field.Invalid(path.Child("cpu"), n, fmt.Sprintf("cores × sockets × threads must be between 1 and %d", maxVCPUs)))
+	if n := float64(c.Cores) * float64(c.Sockets) * float64(c.Threads); n < 1 || n > MaxVCPUs {
+		errs = append(errs, field.Invalid(path.Child("cpu"), n, fmt.Sprintf("cores × sockets × threads must be between 1 and %d", MaxVCPUs)))
 	}
 	if !cpuModel.MatchString(c.Model) {
 		errs = append(errs, field.Invalid(path.Child("cpu", "model"), c.Model, "must be letters, digits, '.', '_' and '-'"))

@@ -50,7 +50,7 @@ func (all edits) try(t *testing.T, path string) {
 			e.edit(&object.Spec)
 			before := object.DeepCopy()
 			var got, want []string
-			errs := Validate(object)
+			errs := ValidateVirtualMachineInstance(object)
 			for _, err := range errs {
 				got = append(got, err.Field)
 			}
@@ -146,7 +146,7 @@ func FuzzValidate(f *testing.F) {
 var longExponent = regexp.MustCompile(`[eE]-?[0-9]{4}`)
 
 func problems(vmi *VirtualMachineInstance) string {
-	if errs := Validate(vmi); len(errs) > 0 {
+	if errs := ValidateVirtualMachineInstance(vmi); len(errs) > 0 {
 		return errs.ToAggregate().Error()
 	}
 	return ""

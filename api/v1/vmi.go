@@ -186,8 +186,8 @@ func (s *EvictionStrategy) Moves() bool {
 	return s != nil && (*s == EvictionStrategyLiveMigrate || *s == EvictionStrategyLiveMigrateIfPossible)
 }
 
-// refuses says whether evictions with the strategy may be refused whatever the guest is like.
-func (s EvictionStrategy) refuses() bool {
+// Refuses reports whether evictions with the strategy may be refused whatever the guest is like.
+func (s EvictionStrategy) Refuses() bool {
 	return s == EvictionStrategyLiveMigrate || s == EvictionStrategyExternal
 }
 

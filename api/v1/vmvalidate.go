@@ -17,7 +17,7 @@ func ValidateVirtualMachine(vm *VirtualMachine) field.ErrorList {
 	errs := append(ValidateVirtualMachineSpec(vm), validateEvictedName(&vm.Spec.Template.Spec, vm.Name)...)
 	template := field.NewPath("spec", "template")
 	lack := noMemory(template.Child("spec", "domain"))
-	return append(errs, slices.DeleteFunc(ValidateTemplate(&vm.Spec.Template, template), func(e *field.Error) bool {
+	return append(errs, slices.DeleteFunc(validateTemplate(&vm.Spec.Template, template), func(e *field.Error) bool {
 		return e.Type == lack.Type && e.Field == lack.Field
 	})...)
 }

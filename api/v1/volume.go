@@ -220,7 +220,7 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 	}
 	if c := v.PersistentVolumeClaim; c != nil {
 		sources++
-		errs = append(errs, c.validate(path.Child("persistentVolumeClaim"))...)
+		errs = append(errs, validateClaimSource(c, path.Child("persistentVolumeClaim"))...)
 	}
 	if d := v.DataVolume; d != nil {
 		sources++
@@ -228,11 +228,11 @@ func validateSource(v Volume, path *field.Path) field.ErrorList {
 	}
 	if e := v.Ephemeral; e != nil {
 		sources++
-		errs = append(errs, e.validate(path.Child("ephemeral"))...)
+		errs = append(errs, validateEphemeral(e, path.Child("ephemeral"))...)
 	}
 	if h := v.HostDisk; h != nil {
 		sources++
-		errs = append(errs, h.validate(path.Child("hostDisk"))...)
+		errs = append(errs, validateHostDisk(h, path.Child("hostDisk"))...)
 	}
 	for _, set := range []bool{v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.ServiceAccount != nil, v.Sysprep != nil} {
 		if set {
@@ -256,7 +256,7 @@ func refusedSources(v Volume, path *field.Path) int {
 func validateCloudInit(ci *CloudInitNoCloudSource, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	check := func(name, secretName, plain, encoded string, secret *corev1.LocalObjectReference) (given int) {
-		data, err := cloudInitData(plain, encoded)
+		data, err := CloudInitData(plain, encoded)
 		if err != nil {
 			errs = append(errs, field.Invalid(path.Child(name+"Base64"), "", err.Error()))
 		}
@@ -292,7 +292,8 @@ func validateCloudInit(ci *CloudInitNoCloudSource, path *field.Path) field.Error
 	return errs
 }
 
-func cloudInitData(plain, encoded string) ([]byte, error) {
+// CloudInitData returns data that is given as it is, or in Base64.
+func CloudInitData(plain, encoded string) ([]byte, error) {
 	if encoded == "" {
 		return []byte(plain), nil
 	}
@@ -305,10 +306,10 @@ func cloudInitData(plain, encoded string) ([]byte, error) {
 
 // Data returns the user and network data that the spec itself holds.
 func (ci *CloudInitNoCloudSource) Data() (user, network []byte, err error) {
-	if user, err = cloudInitData(ci.UserData, ci.UserDataBase64); err != nil {
+	if user, err = CloudInitData(ci.UserData, ci.UserDataBase64); err != nil {
 		return nil, nil, err
 	}
-	network, err = cloudInitData(ci.NetworkData, ci.NetworkDataBase64)
+	network, err = CloudInitData(ci.NetworkData, ci.NetworkDataBase64)
 	return user, network, err
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 func validatePreset(preset, _ *v1.VirtualMachineInstancePreset, _ Facts) field.ErrorList {
-	return v1.ValidatePreset(preset)
+	return v1.ValidateVirtualMachineInstancePreset(preset)
 }
 
 // takesPresets says whether a question is about a new object that presets may select. mutate does

@@ -18,7 +18,7 @@ func validateVM(vm, _ *v1.VirtualMachine, _ Facts) field.ErrorList {
 }
 
 func validateReplicaSet(rs, _ *v1.VirtualMachineInstanceReplicaSet, _ Facts) field.ErrorList {
-	return v1.ValidateReplicaSet(rs)
+	return v1.ValidateVirtualMachineInstanceReplicaSet(rs)
 }
 
 func validatePool(pool, _ *v1beta1.VirtualMachinePool, _ Facts) field.ErrorList {

@@ -48,7 +48,7 @@ func validateVMI(vmi, old *v1.VirtualMachineInstance, facts Facts) field.ErrorLi
 	}
 	v1.ApplyClusterDefaults(vmi, facts.Cluster)
 	v1.Default(vmi)
-	errs := append(v1.Validate(vmi), v1.ValidateForCluster(vmi, facts.Cluster)...)
+	errs := append(v1.ValidateVirtualMachineInstance(vmi), v1.ValidateForCluster(vmi, facts.Cluster)...)
 	if !slices.Contains(vmi.Finalizers, v1.VMIFinalizer) {
 		// It is not filled in yet, and a preset may say its memory.
 		errs = slices.DeleteFunc(errs, func(e *field.Error) bool {

@@ -93,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		reporter := group.Reporter{Client: r.Client, Events: r.Events, Resumed: "SuccessfulResumed"}
 		return reporter.Report(ctx, rs, found, metav1.NewTime(r.Clock.Now()))
 	}
-	if errs := v1.ValidateReplicaSet(rs); len(errs) > 0 {
+	if errs := v1.ValidateVirtualMachineInstanceReplicaSet(rs); len(errs) > 0 {
 		replicas, ready := count(claim(rs, labels.Everything(), have).owned)
 		return report(group.Invalid(rs, replicas, ready, paused(rs), errs.ToAggregate()))
 	}

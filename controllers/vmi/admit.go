@@ -42,7 +42,7 @@ func (r *Reconciler) admit(ctx context.Context, t *turn) (time.Duration, error) 
 		v1.ApplyClusterDefaults(defaulted, cluster)
 	}
 	v1.Default(defaulted)
-	errs := v1.Validate(defaulted)
+	errs := v1.ValidateVirtualMachineInstance(defaulted)
 	if vmi.Status.Phase == "" {
 		errs = append(errs, v1.ValidateForCluster(defaulted, cluster)...)
 	}

@@ -34,7 +34,7 @@ func load(t *testing.T, dir string) *v1.VirtualMachineInstance {
 		t.Fatalf("%s: %v", dir, err)
 	}
 	v1.Default(vmi)
-	if errs := v1.Validate(vmi); len(errs) > 0 {
+	if errs := v1.ValidateVirtualMachineInstance(vmi); len(errs) > 0 {
 		t.Fatalf("%s: %v", dir, errs.ToAggregate())
 	}
 	return vmi

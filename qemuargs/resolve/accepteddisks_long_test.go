@@ -47,7 +47,7 @@ func TestQEMUTakesEachDiskThatIsAccepted(t *testing.T) {
 					edit(&d)
 					vmi.Spec.Domain.Devices.Disks[0] = d
 					v1.Default(vmi)
-					if len(v1.Validate(vmi)) > 0 {
+					if len(v1.ValidateVirtualMachineInstance(vmi)) > 0 {
 						continue
 					}
 					host.Accelerator, host.QEMUVersion = qemuargs.TCG, q.version

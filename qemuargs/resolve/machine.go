@@ -15,7 +15,7 @@ import (
 func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, field.ErrorList) {
 	vmi = vmi.DeepCopy()
 	v1.Default(vmi)
-	if errs := v1.Validate(vmi); len(errs) > 0 {
+	if errs := v1.ValidateVirtualMachineInstance(vmi); len(errs) > 0 {
 		return nil, errs
 	}
 	var errs field.ErrorList

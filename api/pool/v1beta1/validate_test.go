@@ -96,7 +96,7 @@ func TestLabelErrorsAreTheSameEachTime(t *testing.T) {
 	rs.Spec.Selector = pool.Spec.Selector
 	for name, validate := range map[string]func() error{
 		"pool":       func() error { return Validate(pool).ToAggregate() },
-		"ReplicaSet": func() error { return v1.ValidateReplicaSet(rs).ToAggregate() },
+		"ReplicaSet": func() error { return v1.ValidateVirtualMachineInstanceReplicaSet(rs).ToAggregate() },
 	} {
 		first := validate().Error()
 		for range 20 {

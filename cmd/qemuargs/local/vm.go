@@ -155,7 +155,7 @@ func (v *vm) check() error {
 	errs = append(errs, missing(v.set, v.vmi.Namespace, handover.Secrets(v.vmi))...)
 	_, noFiles := configFiles(v.set, v.vmi)
 	errs = append(errs, noFiles...)
-	if invalid := v1.Validate(v.vmi); len(invalid) > 0 {
+	if invalid := v1.ValidateVirtualMachineInstance(v.vmi); len(invalid) > 0 {
 		errs = invalid // the volumes may be of no kind at all
 	}
 	if len(errs) > 0 {

@@ -258,7 +258,7 @@ func ofReplicaSet(d Document) (*v1.VirtualMachineInstance, error) {
 	if err := d.decodeTemplate(rs); err != nil {
 		return nil, err
 	}
-	if errs := v1.ValidateReplicaSet(rs); len(errs) > 0 {
+	if errs := v1.ValidateVirtualMachineInstanceReplicaSet(rs); len(errs) > 0 {
 		return nil, d.invalid(errs)
 	}
 	template := rs.Spec.Template

@@ -24,7 +24,7 @@ func (s Set) presets(namespace string, labels map[string]string) ([]preset, erro
 		if err := d.decode(&p.VirtualMachineInstancePreset); err != nil {
 			return nil, err
 		}
-		if errs := v1.ValidatePreset(&p.VirtualMachineInstancePreset); len(errs) > 0 {
+		if errs := v1.ValidateVirtualMachineInstancePreset(&p.VirtualMachineInstancePreset); len(errs) > 0 {
 			return nil, d.invalid(errs)
 		}
 		selects, err := p.Selects(labels)
