@@ -6,6 +6,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // template returns the path of a VM's template.
@@ -26,7 +27,7 @@ func Expand(vm *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetypeSpec,
 
 // Check returns the errors of a VM that Expand returned, and what that lacks of the preference's requirements.
 func Check(expanded *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) field.ErrorList {
-	if errs := v1.ValidateVirtualMachine(expanded); len(errs) > 0 {
+	if errs := validation.ValidateVirtualMachine(expanded); len(errs) > 0 {
 		return errs
 	}
 	return Lacks(expanded, size, preference)

@@ -2,8 +2,6 @@ package v1
 
 import (
 	"slices"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // ACPITables are tables that the guest finds beside QEMU's own. Each is in a Secret.
@@ -46,28 +44,4 @@ func (spec *VirtualMachineInstanceSpec) ACPITables() (out []ACPITable) {
 // IsACPITable says whether a volume holds an ACPI table.
 func (spec *VirtualMachineInstanceSpec) IsACPITable(volume string) bool {
 	return slices.ContainsFunc(spec.ACPITables(), func(t ACPITable) bool { return t.Volume == volume })
-}
-
-func validateACPITables(spec *VirtualMachineInstanceSpec, domain *field.Path) field.ErrorList {
-	f, path := spec.Domain.Firmware, domain.Child("firmware", "acpi")
-	if f == nil || f.ACPI == nil {
-		return nil
-	}
-	if *f.ACPI == (ACPITables{}) {
-		return field.ErrorList{field.Required(path, "name the volume of a table, in slicNameRef or msdmNameRef")}
-	}
-	var errs field.ErrorList
-	if withoutACPI(&spec.Domain) {
-		errs = append(errs, field.Forbidden(path, "features.acpi.enabled is false: the guest has no ACPI tables"))
-	}
-	for _, t := range spec.ACPITables() {
-		i := slices.IndexFunc(spec.Volumes, func(v Volume) bool { return v.Name == t.Volume })
-		switch p := path.Child(t.Field); {
-		case i < 0:
-			errs = append(errs, field.NotFound(p, t.Volume+" (no volume of this name in spec.volumes)"))
-		case spec.Volumes[i].Secret == nil:
-			errs = append(errs, field.Invalid(p, t.Volume, "the volume must be of kind secret"))
-		}
-	}
-	return errs
 }

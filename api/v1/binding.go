@@ -3,8 +3,6 @@ package v1
 import (
 	"fmt"
 	"slices"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // InterfaceBindingPlugin is a binding that the KubeVirt object registers.
@@ -81,24 +79,6 @@ func (p *InterfaceBindingPlugin) WhyRefused() string {
 		return fmt.Sprintf("has the migration method %q, and only link-refresh is known", p.Migration.Method)
 	}
 	return ""
-}
-
-// ValidateBindings refuses plugins that the cluster's configuration does not register, or that are not supported.
-func ValidateBindings(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
-	var errs field.ErrorList
-	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		if nic.Binding == nil {
-			continue
-		}
-		path := field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("binding", "name")
-		plugin, registered := config.BindingPlugin(nic.Binding.Name)
-		if !registered {
-			errs = append(errs, field.Invalid(path, nic.Binding.Name, "the KubeVirt object has no such plugin in spec.configuration.network.binding: an administrator may register it there, with domainAttachmentType managedTap"))
-		} else if why := plugin.WhyRefused(); why != "" {
-			errs = append(errs, field.Invalid(path, nic.Binding.Name, "the plugin "+why+": use a plugin with domainAttachmentType managedTap and nothing but migration, or bridge, or masquerade"))
-		}
-	}
-	return errs
 }
 
 // BindingPlugin returns a plugin that the cluster's configuration registers, and whether it registers it.

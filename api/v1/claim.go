@@ -5,8 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -28,18 +26,6 @@ type PersistentVolumeClaimVolumeSource struct {
 	// Hotpluggable is refused: not supported yet: there is no hotplug yet.
 	// +optional
 	Hotpluggable UnsupportedBool `json:"hotpluggable,omitempty" later:"there is no hotplug yet"`
-}
-
-func validateClaimSource(s *PersistentVolumeClaimVolumeSource, path *field.Path) field.ErrorList {
-	return validateClaimName(s.ClaimName, path.Child("claimName"))
-}
-
-func validateClaimName(name string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, message := range validation.IsDNS1123Subdomain(name) {
-		errs = append(errs, field.Invalid(path, name, message))
-	}
-	return errs
 }
 
 // DataVolumeGroupVersionKind is the kind of CDI's DataVolumes. The cluster may lack it.
@@ -79,13 +65,6 @@ type EphemeralClaim struct {
 	// volume to several nodes. Default: false: only the launcher's mount is read-only.
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
-}
-
-func validateEphemeral(s *EphemeralVolumeSource, path *field.Path) field.ErrorList {
-	if s.PersistentVolumeClaim == nil {
-		return field.ErrorList{field.Required(path.Child("persistentVolumeClaim"), "name the claim that is read")}
-	}
-	return validateClaimName(s.PersistentVolumeClaim.ClaimName, path.Child("persistentVolumeClaim", "claimName"))
 }
 
 // VolumeClaim is how a volume uses a claim.

@@ -1,7 +1,5 @@
 package v1
 
-import "k8s.io/apimachinery/pkg/util/validation/field"
-
 // Clock of the guest.
 type Clock struct {
 	// UTC: the guest's clock holds UTC (QEMU -rtc base=utc), or is ahead of it. It is also the default.
@@ -93,39 +91,4 @@ type RTCTimer struct {
 	// +optional
 	// +kubebuilder:validation:Enum=guest;wall
 	Track string `json:"track,omitempty"`
-}
-
-func validateClock(c *Clock, path *field.Path) field.ErrorList {
-	if c == nil {
-		return nil
-	}
-	errs := validateClockOffset(c, path)
-	if c.Timer == nil {
-		return errs
-	}
-	timer := path.Child("timer")
-	policy := func(name, value string, allowed ...string) {
-		for _, a := range append(allowed, "") {
-			if value == a {
-				return
-			}
-		}
-		errs = append(errs, field.NotSupported(timer.Child(name, "tickPolicy"), value, allowed))
-	}
-	if t := c.Timer.HPET; t != nil {
-		policy("hpet", t.TickPolicy, "delay")
-	}
-	if t := c.Timer.PIT; t != nil {
-		policy("pit", t.TickPolicy, "delay", "discard")
-	}
-	if t := c.Timer.RTC; t != nil {
-		policy("rtc", t.TickPolicy, "delay", "catchup")
-		if t.Present != nil && !*t.Present {
-			errs = append(errs, field.Invalid(timer.Child("rtc", "present"), false, "a q35 machine always has an RTC"))
-		}
-		if t.Track != "" && t.Track != "guest" && t.Track != "wall" {
-			errs = append(errs, field.NotSupported(timer.Child("rtc", "track"), t.Track, []string{"guest", "wall"}))
-		}
-	}
-	return errs
 }

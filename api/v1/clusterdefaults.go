@@ -2,13 +2,11 @@ package v1
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -116,20 +114,6 @@ func (c *KubeVirtConfiguration) DefaultArchitecture() string {
 	return cmp.Or(c.defaultArchitecture(), AMD64)
 }
 
-// emulatedMachines are patterns of the machine types that guests of an architecture may have; empty for every type.
-func emulatedMachines(c *KubeVirtConfiguration, architecture string) []string {
-	if architecture == ARM64 {
-		if a := c.ArchitectureConfiguration; a != nil && a.Arm64 != nil {
-			return a.Arm64.EmulatedMachines
-		}
-		return nil
-	}
-	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && len(a.Amd64.EmulatedMachines) > 0 {
-		return a.Amd64.EmulatedMachines
-	}
-	return c.EmulatedMachines
-}
-
 // DefaultMachineType returns the machine type that the configuration names for an architecture, or an empty text.
 func (c *KubeVirtConfiguration) DefaultMachineType(architecture string) string {
 	if architecture == ARM64 {
@@ -223,39 +207,4 @@ func (c *KubeVirtConfiguration) silent() bool {
 func wantsInterface(spec *VirtualMachineInstanceSpec) bool {
 	auto := spec.Domain.Devices.AutoattachPodInterface
 	return len(spec.Networks) == 0 && len(spec.Domain.Devices.Interfaces) == 0 && (auto == nil || *auto)
-}
-
-// ValidateForCluster returns what the cluster's configuration does not permit
-// of a defaulted VMI, with exact paths. It adds to ValidateVirtualMachineInstance.
-func ValidateForCluster(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
-	return slices.Concat(ValidateHostDisks(vmi, config), validateMachines(vmi, config), validateBridges(vmi, config), ValidateBindings(vmi, config))
-}
-
-// validateMachines refuses a machine type that no pattern of emulatedMachines matches.
-func validateMachines(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
-	patterns, machine := emulatedMachines(config, vmi.Spec.Architecture), vmi.Spec.Domain.Machine
-	if machine == nil || permitsMachine(patterns, machine.Type) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec", "domain", "machine", "type"), machine.Type,
-		fmt.Sprintf("the cluster's configuration permits these machine types only (emulatedMachines): %s", strings.Join(patterns, ", ")))}
-}
-
-func validateBridges(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
-	n := config.NetworkConfiguration
-	if n == nil || n.PermitBridgeInterfaceOnPodNetwork == nil || *n.PermitBridgeInterfaceOnPodNetwork {
-		return nil
-	}
-	onPod := map[string]bool{}
-	for _, network := range vmi.Spec.Networks {
-		onPod[network.Name] = network.Pod != nil
-	}
-	var errs field.ErrorList
-	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		if nic.Bridge != nil && onPod[nic.Name] {
-			errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("bridge"),
-				"the cluster's configuration permits no bridge interface on the pod network"))
-		}
-	}
-	return errs
 }

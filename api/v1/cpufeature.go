@@ -1,12 +1,8 @@
 package v1
 
 import (
-	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // CPUFeature is a feature of the guest's CPUs, beside those of the model (QEMU -cpu NAME=on, NAME=off).
@@ -33,36 +29,6 @@ const (
 	FeatureDisable  FeaturePolicy = "disable"
 	FeatureForbid   FeaturePolicy = "forbid"
 )
-
-var featurePolicies = []FeaturePolicy{"", FeatureForce, FeatureRequire, FeatureOptional, FeatureDisable, FeatureForbid}
-
-// maxCPUFeatures bounds QEMU's argument.
-const maxCPUFeatures = 256
-
-// cpuFeatureName keeps out what has a meaning in QEMU's argument.
-var cpuFeatureName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
-
-func validateCPUFeatures(features []CPUFeature, path *field.Path) field.ErrorList {
-	if len(features) > maxCPUFeatures {
-		return field.ErrorList{field.TooMany(path, len(features), maxCPUFeatures)}
-	}
-	var errs field.ErrorList
-	seen := map[string]bool{}
-	for i, f := range features {
-		at, name := path.Index(i), f.QEMUName()
-		switch {
-		case !cpuFeatureName.MatchString(f.Name):
-			errs = append(errs, field.Invalid(at.Child("name"), f.Name, "must be the name of a CPU feature, such as vmx: lower-case letters, digits, '.', '_' and '-'"))
-		case seen[name]:
-			errs = append(errs, field.Duplicate(at.Child("name"), f.Name))
-		}
-		seen[name] = true
-		if !slices.Contains(featurePolicies, f.Policy) {
-			errs = append(errs, field.NotSupported(at.Child("policy"), f.Policy, featurePolicies[1:]))
-		}
-	}
-	return errs
-}
 
 // The names of features that have a meaning of their own.
 const (
@@ -105,18 +71,4 @@ func defaultEVMCS(d *DomainSpec) {
 	if !slices.ContainsFunc(d.CPU.Features, func(f CPUFeature) bool { return f.Name == NestedVirtualization }) {
 		d.CPU.Features = append(d.CPU.Features, CPUFeature{Name: NestedVirtualization, Policy: FeatureRequire})
 	}
-}
-
-// validateEVMCS refuses evmcs without the CPU feature that it needs.
-func validateEVMCS(d *DomainSpec, path *field.Path) field.ErrorList {
-	if d.Features == nil || d.Features.Hyperv == nil || !d.Features.Hyperv.EVMCS.Is() {
-		return nil
-	}
-	for i, f := range d.CPU.Features {
-		if f.Name == NestedVirtualization && f.Policy != "" && f.Policy != FeatureRequire {
-			at := path.Child("cpu", "features").Index(i).Child("policy")
-			return field.ErrorList{field.Invalid(at, f.Policy, fmt.Sprintf("%s needs %s: set require", path.Child("features", "hyperv", "evmcs"), NestedVirtualization))}
-		}
-	}
-	return nil
 }

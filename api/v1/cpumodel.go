@@ -1,13 +1,10 @@
 package v1
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // cpuModels are the models for amd64 of QEMU 7.2 to 11.1 (target/i386/cpu.c), each with its
@@ -48,12 +45,4 @@ func KnownCPUModel(model string) bool {
 	}
 	n, err := strconv.Atoi(model[i+2:])
 	return err == nil && n >= 1 && n <= cpuModels[model[:i]] && model[i+2:] == strconv.Itoa(n)
-}
-
-// warnCPUModel names a model that no QEMU has: no node would take the guest.
-func warnCPUModel(c *CPU, architecture string, path *field.Path) []string {
-	if c == nil || c.Model == "" || c.Model == HostModel || c.Model == HostPassthrough || architecture == ARM64 || KnownCPUModel(c.Model) {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s: QEMU has no CPU model %s, so no node takes the guest", path, c.Model)}
 }

@@ -1,9 +1,6 @@
 package v1
 
 import (
-	"fmt"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -121,8 +118,6 @@ type VideoDevice struct {
 	Type string `json:"type,omitempty"`
 }
 
-var videoTypes = []string{"vga", "virtio", "bochs", "ramfb"}
-
 // Input is a pointing device.
 type Input struct {
 	// Name of the device.
@@ -192,74 +187,4 @@ func defaultDevices(d *Devices) {
 			d.PanicDevices[i].Model = ptr.To(PanicISA)
 		}
 	}
-}
-
-// onUSB is how many disks are on the USB controller, and inputs if there are such disks.
-func onUSB(d *Devices) int {
-	disks, inputs := 0, 0
-	for i := range d.Disks {
-		if bus, _ := d.Disks[i].Target(); bus == DiskBusUSB {
-			disks++
-		}
-	}
-	for _, in := range d.Inputs {
-		if in.Bus == "usb" {
-			inputs++
-		}
-	}
-	if disks == 0 {
-		return 0
-	}
-	return disks + inputs
-}
-
-func validateDevices(d *Devices, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if w := d.Watchdog; w != nil {
-		p := path.Child("watchdog")
-		if !deviceName.MatchString(w.Name) {
-			errs = append(errs, field.Invalid(p.Child("name"), w.Name, deviceNameRule))
-		}
-		errs = append(errs, oneOf(w.I6300ESB.Action, p.Child("i6300esb", "action"), "reset", "poweroff", "shutdown")...)
-	}
-	const maxInputs = 15 // ports of a qemu-xhci
-	if len(d.Inputs) > maxInputs {
-		errs = append(errs, field.TooMany(path.Child("inputs"), len(d.Inputs), maxInputs))
-	}
-	if n := onUSB(d); n > maxInputs {
-		errs = append(errs, field.Invalid(path.Child("disks"), n, fmt.Sprintf("the USB controller has %d ports for disks and inputs on bus usb", maxInputs)))
-	}
-	seen := map[string]bool{}
-	for i, input := range d.Inputs {
-		p := path.Child("inputs").Index(i)
-		if seen[input.Name] {
-			errs = append(errs, field.Duplicate(p.Child("name"), input.Name))
-		}
-		seen[input.Name] = true
-		if !deviceName.MatchString(input.Name) {
-			errs = append(errs, field.Invalid(p.Child("name"), input.Name, deviceNameRule))
-		}
-		errs = append(errs, oneOf(input.Type, p.Child("type"), "tablet")...)
-		errs = append(errs, oneOf(input.Bus, p.Child("bus"), "usb", "virtio")...)
-	}
-	errs = append(errs, validateSoundAndPanic(d, path)...)
-	if d.Video != nil {
-		errs = append(errs, oneOf(d.Video.Type, path.Child("video", "type"), videoTypes...)...)
-		if !ptr.Deref(d.AutoattachGraphicsDevice, true) {
-			errs = append(errs, field.Forbidden(path.Child("video"), "autoattachGraphicsDevice is false: there is no graphics card"))
-		}
-	}
-	return errs
-}
-
-const deviceNameRule = "must be at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit"
-
-// oneOf refuses a value that is not among the allowed ones.
-func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
-	for _, a := range allowed {
-		if value == a {
-			return nil
-		}
-	}
-	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }

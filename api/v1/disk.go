@@ -1,12 +1,6 @@
 package v1
 
 import (
-	"fmt"
-	"math"
-	"slices"
-
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -139,15 +133,6 @@ func (d *Disk) Target() (bus DiskBus, readOnly bool) {
 	return "", false
 }
 
-// maxSCSISerial is the longest serial number that QEMU takes for a SCSI disk, and maxUSBSerial for one on a USB bus. QEMU's disk there is a
-// SCSI disk behind a bridge, whose device_id is the serial number (hw/scsi/scsi-disk.c, hw/usb/dev-storage-classic.c).
-const maxSCSISerial, maxUSBSerial = 36, 20
-
-// maxSerial returns the longest serial number of a disk on a bus, or 0 where the schema's bound is all.
-func maxSerial(bus DiskBus) int {
-	return map[DiskBus]int{DiskBusSCSI: maxSCSISerial, DiskBusUSB: maxUSBSerial}[bus]
-}
-
 func defaultDisks(spec *VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
 	for i := range devices.Disks {
@@ -173,90 +158,4 @@ func defaultDisks(spec *VirtualMachineInstanceSpec) {
 			}
 		}
 	}
-}
-
-func validateDisks(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	volumes := map[string]Volume{}
-	for _, v := range spec.Volumes {
-		volumes[v.Name] = v
-	}
-	seen := sets.New[string]()
-	for i, d := range spec.Domain.Devices.Disks {
-		p := path.Index(i)
-		if seen.Has(d.Name) {
-			errs = append(errs, field.Duplicate(p.Child("name"), d.Name))
-		}
-		seen.Insert(d.Name)
-		volume, ok := volumes[d.Name]
-		if !ok {
-			errs = append(errs, field.NotFound(p.Child("name"), d.Name+" (no volume of this name in spec.volumes)"))
-		}
-		if !serialNumber.MatchString(d.Serial) {
-			errs = append(errs, field.Invalid(p.Child("serial"), d.Serial, serialRule))
-		}
-		if bus, _ := d.Target(); maxSerial(bus) > 0 && len(d.Serial) > maxSerial(bus) {
-			errs = append(errs, field.TooLong(p.Child("serial"), "", maxSerial(bus)))
-		}
-		errs = append(errs, validateDiskTarget(&d, p)...)
-		errs = append(errs, validateDiskTuning(&d, p)...)
-		errs = append(errs, validateLun(&d, &volume, p)...)
-		if c := volume.PersistentVolumeClaim; c != nil && c.ReadOnly && d.Disk != nil && d.Disk.Bus == DiskBusSATA {
-			errs = append(errs, field.Forbidden(p.Child("disk", "bus"), "a SATA hard disk cannot be read-only, and its volume is; use bus virtio or scsi, or a cdrom"))
-		}
-		if volume.EmptyDisk != nil && (d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly) {
-			errs = append(errs, field.Invalid(p, d.Name, "an emptyDisk that cannot be written to is of no use"))
-		}
-	}
-	return errs
-}
-
-func validateDiskTarget(d *Disk, path *field.Path) field.ErrorList {
-	disk, cdrom := path.Child("disk"), path.Child("cdrom")
-	switch {
-	case d.Disk != nil && d.CDRom != nil:
-		return field.ErrorList{field.Invalid(path, d.Name, "a disk is either disk or cdrom, not both")}
-	case d.Disk != nil && d.Disk.Bus == DiskBusSATA && d.Disk.ReadOnly:
-		return field.ErrorList{field.Forbidden(disk.Child("readonly"), "a SATA hard disk cannot be read-only; use bus virtio or scsi, or a cdrom")}
-	case d.Disk != nil:
-		return oneOf(d.Disk.Bus, disk.Child("bus"), DiskBusSATA, DiskBusSCSI, DiskBusUSB, DiskBusVirtio)
-	case d.CDRom != nil:
-		errs := oneOf(d.CDRom.Bus, cdrom.Child("bus"), DiskBusSATA, DiskBusSCSI, DiskBusUSB)
-		return append(errs, oneOf(d.CDRom.Tray, cdrom.Child("tray"), "closed")...)
-	}
-	return nil
-}
-
-// warnDisks names the CD-ROMs that are to be written to.
-func warnDisks(disks []Disk, path *field.Path) (out []string) {
-	for i, d := range disks {
-		if d.CDRom != nil && !ptr.Deref(d.CDRom.ReadOnly, true) {
-			out = append(out, fmt.Sprintf("%s has no effect: a CD-ROM is always read-only", path.Index(i).Child("cdrom", "readonly")))
-		}
-	}
-	return out
-}
-
-// validateBootOrder checks the boot order, which disks and interfaces share.
-func validateBootOrder(d *Devices, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	var orders []uint32
-	check := func(order *uint32, p *field.Path) {
-		switch {
-		case order == nil:
-		case *order == 0 || *order > math.MaxInt32:
-			errs = append(errs, field.Invalid(p.Child("bootOrder"), *order, "must be between 1 and 2147483647"))
-		case slices.Contains(orders, *order):
-			errs = append(errs, field.Duplicate(p.Child("bootOrder"), *order))
-		default:
-			orders = append(orders, *order)
-		}
-	}
-	for i, disk := range d.Disks {
-		check(disk.BootOrder, path.Child("disks").Index(i))
-	}
-	for i, nic := range d.Interfaces {
-		check(nic.BootOrder, path.Child("interfaces").Index(i))
-	}
-	return errs
 }

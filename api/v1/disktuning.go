@@ -1,10 +1,8 @@
 package v1
 
 import (
-	"fmt"
 	"math/bits"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -84,9 +82,8 @@ type CustomBlockSize struct {
 
 // Bounds of block sizes, in bytes: those of QEMU (hw/core/qdev-properties-system.c).
 const (
-	MinBlockSize          = 512
-	MaxBlockSize          = 2 << 20
-	maxDiscardGranularity = 1 << 30
+	MinBlockSize = 512
+	MaxBlockSize = 2 << 20
 )
 
 // IsBlockSize says whether a number of bytes can be the size of a block.
@@ -99,81 +96,5 @@ func (b *BlockSize) MatchesVolume() bool {
 	return b != nil && b.MatchVolume != nil && ptr.Deref(b.MatchVolume.Enabled, true)
 }
 
-// asksBlockSize says whether the disk asks for block sizes at all.
-func asksBlockSize(b *BlockSize) bool { return b != nil && b.Custom != nil || b.MatchesVolume() }
-
 // IsShared says whether guests share the disk.
 func (d *Disk) IsShared() bool { return ptr.Deref(d.Shareable, false) }
-
-// validateDiskTuning checks how a disk's data is read and written. Whether it can be done so is only known where the
-// disk is.
-func validateDiskTuning(d *Disk, path *field.Path) field.ErrorList {
-	errs := oneOf(d.Cache, path.Child("cache"), "", CacheNone, CacheWriteThrough, CacheWriteBack)
-	errs = append(errs, oneOf(d.IO, path.Child("io"), "", IONative, IOThreads, IOURing)...)
-	errs = append(errs, oneOf(ptr.Deref(d.ErrorPolicy, ""), path.Child("errorPolicy"), "", DiskErrorPolicyStop, DiskErrorPolicyIgnore, DiskErrorPolicyReport, DiskErrorPolicyEnospace)...)
-	errs = append(errs, validateTag(d.Tag, path)...)
-	bus, _ := d.Target()
-	if d.IO == IONative && d.Cache != "" && d.Cache != CacheNone {
-		errs = append(errs, field.Forbidden(path.Child("io"), fmt.Sprintf("native I/O goes past the page cache, and cache is %s; use cache none, or io threads", d.Cache)))
-	}
-	if ptr.Deref(d.DedicatedIOThread, false) && bus != DiskBusVirtio {
-		errs = append(errs, field.Forbidden(path.Child("dedicatedIOThread"), "only a disk on bus virtio can have a thread of its own"))
-	}
-	if d.IsShared() && d.Cache != "" && d.Cache != CacheNone {
-		errs = append(errs, field.Forbidden(path.Child("shareable"), fmt.Sprintf("guests that share a disk need cache none, and cache is %s", d.Cache)))
-	}
-	return append(errs, validateBlockSize(d, path.Child("blockSize"))...)
-}
-
-// maxTag bounds what a ConfigDrive tells of a device.
-const maxTag = 256
-
-func validateTag(tag string, path *field.Path) field.ErrorList {
-	if len(tag) > maxTag {
-		return field.ErrorList{field.TooLong(path.Child("tag"), "", maxTag)}
-	}
-	return nil
-}
-
-func validateBlockSize(d *Disk, path *field.Path) field.ErrorList {
-	b := d.BlockSize
-	if !asksBlockSize(b) {
-		return nil
-	}
-	if d.CDRom != nil {
-		return field.ErrorList{field.Forbidden(path, "a CD-ROM has sectors of 2048 bytes")}
-	}
-	if d.Disk != nil && d.Disk.Bus == DiskBusUSB {
-		return field.ErrorList{field.Forbidden(path, "a disk on bus usb has sectors of 512 bytes; use bus virtio or scsi")}
-	}
-	c := b.Custom
-	if c == nil {
-		return nil
-	}
-	var errs field.ErrorList
-	if b.MatchesVolume() {
-		errs = append(errs, field.Forbidden(path.Child("matchVolume"), "block sizes are either custom or those of the volume, not both"))
-	}
-	custom := path.Child("custom")
-	for _, size := range []struct {
-		name  string
-		bytes uint32
-	}{{"logical", c.Logical}, {"physical", c.Physical}} {
-		if !IsBlockSize(int64(size.bytes)) {
-			errs = append(errs, field.Invalid(custom.Child(size.name), size.bytes, "must be a power of two from 512 to 2097152"))
-		}
-	}
-	if len(errs) > 0 {
-		return errs
-	}
-	if c.Logical > c.Physical {
-		errs = append(errs, field.Invalid(custom.Child("logical"), c.Logical, fmt.Sprintf("must not be more than the physical size, %d", c.Physical)))
-	}
-	if d.Disk != nil && d.Disk.Bus == DiskBusSATA && c.Logical != MinBlockSize {
-		errs = append(errs, field.Invalid(custom.Child("logical"), c.Logical, "must be 512 on bus sata; use bus virtio or scsi"))
-	}
-	if g := ptr.Deref(c.DiscardGranularity, 0); g%c.Logical != 0 || g > maxDiscardGranularity {
-		errs = append(errs, field.Invalid(custom.Child("discardGranularity"), g, "must be a multiple of the logical size, 1073741824 at most"))
-	}
-	return errs
-}

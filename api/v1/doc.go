@@ -8,7 +8,7 @@
 // ("not supported yet"), because clients without strict field validation would
 // otherwise have them dropped in silence.
 //
-// Defaults and rules are pure functions over these types.
+// Defaults are pure functions over these types. Package validation has the rules.
 //
 // +kubebuilder:object:generate=true
 // +groupName=kubevirt.io

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // HostDiskType says whether a hostDisk's file must be there.
@@ -44,28 +43,6 @@ type HostDisk struct {
 	Shared *bool `json:"shared,omitempty"`
 }
 
-func validateHostDisk(h *HostDisk, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if !IsCleanPath(h.Path) || h.Path == "/" || strings.ContainsAny(h.Path, ":,") {
-		errs = append(errs, field.Invalid(path.Child("path"), h.Path, `must be an absolute path without ".", "..", "//", ":" and ","`))
-	}
-	switch h.Type {
-	case HostDiskExists:
-		if h.Capacity != nil {
-			errs = append(errs, field.Forbidden(path.Child("capacity"), "only a disk of type DiskOrCreate is made"))
-		}
-	case HostDiskExistsOrCreate:
-		if h.Capacity == nil {
-			errs = append(errs, field.Required(path.Child("capacity"), "say how large the disk is that is made"))
-		} else if h.Capacity.Sign() <= 0 || !within(*h.Capacity, 0, maxDiskBytes) {
-			errs = append(errs, field.Invalid(path.Child("capacity"), h.Capacity.String(), "must be between 1 and 64Ti"))
-		}
-	default:
-		errs = append(errs, field.NotSupported(path.Child("type"), h.Type, []HostDiskType{HostDiskExists, HostDiskExistsOrCreate}))
-	}
-	return errs
-}
-
 // IsCleanPath reports whether a path is absolute, and the shortest one for what it names.
 func IsCleanPath(p string) bool {
 	return pathpkg.IsAbs(p) && pathpkg.Clean(p) == p && !strings.Contains(p, "\x00")
@@ -97,20 +74,4 @@ func (c *KubeVirtConfiguration) HostDiskFolder(h *HostDisk) (folder, below strin
 		}
 	}
 	return folder, below, permitted
-}
-
-// ValidateHostDisks returns an error for each hostDisk that the cluster's configuration does
-// not permit. It is called before every pod is made, because it protects the nodes.
-func ValidateHostDisks(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) field.ErrorList {
-	var errs field.ErrorList
-	for i, v := range vmi.Spec.Volumes {
-		if v.HostDisk == nil {
-			continue
-		}
-		if _, _, ok := config.HostDiskFolder(v.HostDisk); !ok {
-			errs = append(errs, field.Forbidden(field.NewPath("spec", "volumes").Index(i).Child("hostDisk", "path"),
-				"lies below no folder that the cluster's configuration permits (hostDisk.folders in the KubeVirt object's configuration)"))
-		}
-	}
-	return errs
 }

@@ -1,17 +1,7 @@
 package v1
 
 import (
-	"fmt"
 	"math/bits"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
-)
-
-// KubeVirt's rules of a guest whose memory can grow: Linux needs the memory above 4 GiB that it is told of, and a virtio-mem
-// device has blocks of 2 MiB, or of the guest's huge pages.
-const (
-	minGrowingMemory = int64(1) << 30
-	memoryBlock      = int64(2) << 20
 )
 
 // maxAPICID is the last number by which an interrupt finds a CPU without the host's help.
@@ -34,37 +24,4 @@ func (c *CPU) LimitMaxSockets() {
 		c.MaxSockets = max(c.Sockets, uint32(MaxVCPUs/perSocket))
 	}
 	c.MaxSockets = min(c.MaxSockets, max(c.Sockets, c.APICSockets()))
-}
-
-// validateCeiling returns what is wrong with cpu.maxSockets and memory.maxGuest, the most that a guest can grow to.
-func validateCeiling(d *DomainSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if c := d.CPU; c.MaxSockets != 0 {
-		at := path.Child("cpu", "maxSockets")
-		if c.MaxSockets < c.Sockets {
-			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("must not be less than cpu.sockets (%d)", c.Sockets)))
-		}
-		if n := float64(c.Cores) * float64(c.MaxSockets) * float64(c.Threads); n > MaxVCPUs {
-			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("cores × maxSockets × threads must be at most %d", MaxVCPUs)))
-		} else if most := max(c.Sockets, c.APICSockets()); c.MaxSockets > most {
-			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("must be at most %d with sockets of %d cores × %d threads, whose APIC IDs take whole bits", most, c.Cores, c.Threads)))
-		}
-	}
-	if d.Memory.MaxGuest == nil {
-		return errs
-	}
-	at, most, guest := path.Child("memory", "maxGuest"), d.Memory.MaxGuest, d.Memory.Guest.Value()
-	invalid := func(why string) { errs = append(errs, field.Invalid(at, most.String(), why)) }
-	block := max(memoryBlock, d.Memory.Hugepages.Bytes())
-	switch n := most.Value(); {
-	case !within(*most, 0, maxGuestMemory):
-		invalid("must be at most 4Ei")
-	case n < guest:
-		invalid(fmt.Sprintf("must not be less than memory.guest (%s)", d.Memory.Guest.String()))
-	case guest < minGrowingMemory:
-		invalid("needs a memory.guest of at least 1Gi")
-	case n%block != 0 || guest%block != 0:
-		invalid(fmt.Sprintf("must be a multiple of %d MiB, and so must memory.guest (%s)", block>>20, d.Memory.Guest.String()))
-	}
-	return errs
 }

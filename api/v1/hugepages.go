@@ -1,11 +1,8 @@
 package v1
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Hugepages says that huge pages of the node are the guest's memory.
@@ -38,20 +35,4 @@ func (h *Hugepages) defaultMemory() *resource.Quantity {
 		return nil
 	}
 	return resource.NewQuantity(h.Bytes(), resource.BinarySI)
-}
-
-func validateHugepages(m *Memory, path *field.Path) field.ErrorList {
-	if m.Hugepages == nil {
-		return nil
-	}
-	at := path.Child("hugepages", "pageSize")
-	page := m.Hugepages.Bytes()
-	if page == 0 {
-		return field.ErrorList{field.NotSupported(at, m.Hugepages.PageSize, []string{"1Gi", "2Mi"})}
-	}
-	if guest := m.Guest.Value(); guest < page || guest%page != 0 {
-		return field.ErrorList{field.Invalid(path.Child("guest"), m.Guest.String(),
-			fmt.Sprintf("must be a multiple of memory.hugepages.pageSize (%s)", m.Hugepages.PageSize))}
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -24,33 +23,6 @@ func (n *Interface) Link() InterfaceState {
 		return LinkDown
 	}
 	return LinkUp
-}
-
-// validateAbsent allows absent where KubeVirt does. The messages are KubeVirt's.
-func validateAbsent(nic *Interface, network Network, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if nic.State != LinkAbsent {
-		return nil
-	}
-	if nic.Bridge == nil {
-		errs = append(errs, field.Invalid(path, nic.State, fmt.Sprintf("%q interface's state %q is supported only for bridge binding", nic.Name, nic.State)))
-	}
-	if network.IsPods() {
-		errs = append(errs, field.Invalid(path, nic.State, fmt.Sprintf("%q interface's state %q is not supported on default networks", nic.Name, nic.State)))
-	}
-	return errs
-}
-
-// refuseAbsent refuses absent in a VirtualMachineInstance, whose interfaces stay as they are.
-func refuseAbsent(spec *VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, nic := range spec.Domain.Devices.Interfaces {
-		if nic.State == LinkAbsent {
-			errs = append(errs, field.Forbidden(path.Child("domain", "devices", "interfaces").Index(i).Child("state"),
-				"only the template of a VirtualMachine can have an absent interface: leave the interface and its network out"))
-		}
-	}
-	return errs
 }
 
 // dropAbsent leaves out the absent interfaces and their networks.

@@ -3,7 +3,6 @@ package v1
 import (
 	"encoding/json"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -14,42 +13,6 @@ const (
  "networks":[{"name":"own","pod":{}},{"name":"lan","multus":{"networkName":"lan"}}]}}}`
 	ownNIC, lanNIC = `{"name":"own","masquerade":{}`, `{"name":"lan","bridge":{}`
 )
-
-// TestWhichInterfacesMayBeAbsent: which interfaces of a template may be absent, and that no VirtualMachineInstance has such an interface.
-func TestWhichInterfacesMayBeAbsent(t *testing.T) {
-	for name, c := range map[string]struct {
-		edit func(string) string
-		says []string
-	}{
-		"LAN": {func(s string) string { return strings.Replace(s, lanNIC, lanNIC+`,"state":"absent"`, 1) }, nil},
-		"pod network": {func(s string) string {
-			return strings.Replace(s, ownNIC, `{"name":"own","bridge":{},"state":"absent"`, 1)
-		}, []string{`"own" interface's state "absent" is not supported on default networks`}},
-		"masquerade": {func(s string) string { return strings.Replace(s, ownNIC, ownNIC+`,"state":"absent"`, 1) }, []string{
-			`"own" interface's state "absent" is supported only for bridge binding`, `"own" interface's state "absent" is not supported on default networks`}},
-		"default: true": {func(s string) string {
-			s = strings.Replace(strings.Replace(s, ownNIC+"},", "", 1), `{"name":"own","pod":{}},`, "", 1)
-			return strings.Replace(strings.Replace(s, lanNIC, lanNIC+`,"state":"absent"`, 1), `"networkName"`, `"default":true,"networkName"`, 1)
-		}, []string{"not supported on default networks"}},
-	} {
-		vm := parsedVM(t, c.edit(linkedText))
-		errs := ValidateVirtualMachine(vm)
-		if len(errs) != len(c.says) {
-			t.Errorf("%s: %v", name, errs)
-			continue
-		}
-		for _, err := range errs {
-			if !strings.HasSuffix(err.Field, "].state") || !slices.ContainsFunc(c.says, func(s string) bool { return strings.Contains(err.Detail, s) }) {
-				t.Errorf("%s: %v, want one of %q", name, err, c.says)
-			}
-		}
-		vmi := &VirtualMachineInstance{Spec: *vm.Spec.Template.Spec.DeepCopy()}
-		Default(vmi)
-		if errs := ValidateVirtualMachineInstance(vmi); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), "leave the interface and its network out") {
-			t.Errorf("%s, a VirtualMachineInstance: %v", name, errs)
-		}
-	}
-}
 
 // TestStartLeavesAbsentInterfacesOut: a start leaves absent interfaces and their networks out, and the pod's network does not come in their place.
 func TestStartLeavesAbsentInterfacesOut(t *testing.T) {

@@ -3,7 +3,6 @@ package v1
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -58,59 +57,3 @@ const (
 	SoundICH9 = "ich9"
 	SoundAC97 = "ac97"
 )
-
-func validateReboot(d *DomainSpec, path *field.Path) field.ErrorList {
-	if d.RebootPolicy == nil {
-		return nil
-	}
-	return oneOf(*d.RebootPolicy, path.Child("rebootPolicy"), RebootPolicyReboot, RebootPolicyTerminate)
-}
-
-func validateSoundAndPanic(d *Devices, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if s := d.Sound; s != nil {
-		p := path.Child("sound")
-		if !deviceName.MatchString(s.Name) {
-			errs = append(errs, field.Invalid(p.Child("name"), s.Name, deviceNameRule))
-		}
-		errs = append(errs, oneOf(s.Model, p.Child("model"), SoundICH9, SoundAC97)...)
-	}
-	var seen []PanicDeviceModel
-	for i, device := range d.PanicDevices {
-		p, model := path.Child("panicDevices").Index(i).Child("model"), ptr.Deref(device.Model, "")
-		errs = append(errs, oneOf(model, p, PanicHyperv, PanicISA, PanicPVPanic)...)
-		if slices.Contains(seen, model) {
-			errs = append(errs, field.Duplicate(p, model))
-		}
-		seen = append(seen, model)
-	}
-	return errs
-}
-
-// maxACPIIndex is QEMU's ONBOARD_INDEX_MAX less one (hw/acpi/pcihp.c): 16384 itself is refused.
-const maxACPIIndex = 16*1024 - 1
-
-// validateACPIIndexes checks the numbers of cards that ACPI tells the guest.
-func validateACPIIndexes(d *DomainSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	seen := map[int]bool{}
-	for i, nic := range d.Devices.Interfaces {
-		p, n := path.Child("devices", "interfaces").Index(i).Child("acpiIndex"), nic.ACPIIndex
-		switch {
-		case n == 0:
-		case n < 0 || n > maxACPIIndex:
-			errs = append(errs, field.Invalid(p, n, "must be between 1 and 16383"))
-		case seen[n]:
-			errs = append(errs, field.Duplicate(p, n))
-		case withoutACPI(d):
-			errs = append(errs, field.Forbidden(p, "features.acpi.enabled is false: nothing tells the guest the number"))
-		}
-		seen[n] = true
-	}
-	return errs
-}
-
-// withoutACPI says whether the guest has no ACPI tables.
-func withoutACPI(d *DomainSpec) bool {
-	return d.Features != nil && !ptr.Deref(d.Features.ACPI.Enabled, true)
-}

@@ -11,6 +11,3 @@ const PasstProfile = "kubeqemu/passt.json"
 
 // PasstContainerPrefix begins the name of the container with the program that connects an interface; the interface's place in the spec follows.
 const PasstContainerPrefix = "passt-"
-
-// passtMAC is the address of the gateway that passt shows the guest, passt's default.
-const passtMAC = "9a:55:9a:55:9a:55"

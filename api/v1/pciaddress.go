@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // PCIPlace is a place that the spec gives a device: a PCI slot of the root bus, or a root port.
@@ -50,43 +48,6 @@ func ParsePCIAddress(text string) (PCIPlace, error) {
 		return p, fmt.Errorf("slots 0c to 0f of the root bus are kept for SATA controllers")
 	}
 	return p, nil
-}
-
-// validatePCIAddresses checks the addresses of disks and interfaces, which share the buses.
-func validatePCIAddresses(d *Devices, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	taken := map[PCIPlace]bool{}
-	check := func(text string, conventional bool, p *field.Path) {
-		if text == "" {
-			return
-		}
-		place, err := ParsePCIAddress(text)
-		switch {
-		case err != nil:
-			errs = append(errs, field.Invalid(p, text, err.Error()))
-		case conventional && place.Bus > 0:
-			errs = append(errs, field.Invalid(p, text, "a conventional PCI device cannot sit in a root port; use bus 00"))
-		case taken[place]:
-			errs = append(errs, field.Duplicate(p, text))
-		}
-		taken[place] = true
-	}
-	transitional := d.Transitional()
-	for i, disk := range d.Disks {
-		if disk.Disk == nil || disk.Disk.PciAddress == "" {
-			continue
-		}
-		p := path.Child("disks").Index(i).Child("disk", "pciAddress")
-		if disk.Disk.Bus != DiskBusVirtio {
-			errs = append(errs, field.Forbidden(p, "only a disk on bus virtio is a PCI device"))
-			continue
-		}
-		check(disk.Disk.PciAddress, transitional, p)
-	}
-	for i, nic := range d.Interfaces {
-		check(nic.PciAddress, nic.Conventional(transitional), path.Child("interfaces").Index(i).Child("pciAddress"))
-	}
-	return errs
 }
 
 // Transitional says whether virtio devices are also what guests without virtio 1 know.

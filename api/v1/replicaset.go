@@ -1,12 +1,7 @@
 package v1
 
 import (
-	"fmt"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // VirtualMachineInstanceReplicaSet keeps a number of VirtualMachineInstances of one template
@@ -82,42 +77,3 @@ func (rs *VirtualMachineInstanceReplicaSet) WantedReplicas() int {
 
 // MaxReplicas is how many members a ReplicaSet, or a pool, may have.
 const MaxReplicas = 1000
-
-// ValidateReplicas returns what is wrong with the wanted number of members.
-func ValidateReplicas(wanted int, path *field.Path) field.ErrorList {
-	if wanted < 0 || wanted > MaxReplicas {
-		return field.ErrorList{field.Invalid(path, wanted, fmt.Sprintf("must be from 0 to %d: make another object for more", MaxReplicas))}
-	}
-	return nil
-}
-
-// ValidateVirtualMachineInstanceReplicaSet returns every error of a ReplicaSet at once, with exact paths. Its errors
-// of the template are those of every VirtualMachineInstance made from it.
-func ValidateVirtualMachineInstanceReplicaSet(rs *VirtualMachineInstanceReplicaSet) field.ErrorList {
-	spec, path := &rs.Spec, field.NewPath("spec")
-	var errs field.ErrorList
-	errs = append(errs, ValidateReplicas(rs.WantedReplicas(), path.Child("replicas"))...)
-	errs = append(errs, validateSelector(spec, path)...)
-	return InOrder(append(errs, validateTemplate(&spec.Template, path.Child("template"))...))
-}
-
-// validateSelector also refuses a selector that matches everything: it would
-// take over every VirtualMachineInstance of the namespace.
-func validateSelector(spec *VirtualMachineInstanceReplicaSetSpec, parent *field.Path) field.ErrorList {
-	path := parent.Child("selector")
-	if spec.Selector == nil || len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
-		return field.ErrorList{field.Required(path, "must match the labels of the template")}
-	}
-	errs := append(validation.ValidateLabelSelector(spec.Selector, validation.LabelSelectorValidationOptions{}, path), validateSelected(spec.Selector, path)...)
-	if len(errs) > 0 {
-		return errs
-	}
-	selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
-	if err != nil {
-		return field.ErrorList{field.Invalid(path, spec.Selector, err.Error())}
-	}
-	if have := labels.Set(WithoutReservedLabels(spec.Template.ObjectMeta.Labels)); !selector.Matches(have) {
-		return field.ErrorList{field.Invalid(parent.Child("template", "metadata", "labels"), have.String(), "the selector "+selector.String()+" does not match them")}
-	}
-	return nil
-}

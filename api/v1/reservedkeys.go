@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // This file says which labels and annotations of a user's reach neither a VirtualMachineInstance by way of a template nor a launcher pod.
@@ -76,25 +74,4 @@ func WithoutReservedAnnotations(annotations map[string]string) map[string]string
 	annotations = maps.Clone(annotations)
 	maps.DeleteFunc(annotations, func(key, _ string) bool { return ReservedAnnotation(key) != "" })
 	return annotations
-}
-
-// LabelWarnings returns a warning for each label of a template that its VirtualMachineInstances do not get.
-func LabelWarnings(labels map[string]string, path *field.Path) (out []string) {
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if ReservedLabel(key) {
-			out = append(out, path.Key(key).String()+" is left out: only Kubeqemu's components write it")
-		}
-	}
-	return out
-}
-
-// reservedWarnings returns a warning for each annotation that a launcher pod does not get. kubectl gives every object annotations of its own, and
-// nobody expects them in the pod. Networks say what Multus is told.
-func reservedWarnings(annotations map[string]string, path *field.Path) (out []string) {
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if by := ReservedAnnotation(key); by != "" && by != "kubectl" {
-			out = append(out, path.Key(key).String()+" does not reach the launcher pod: "+by+" would obey it")
-		}
-	}
-	return out
 }

@@ -2,7 +2,6 @@ package v1
 
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // ReservedOverhead is memory that the pod books besides the guest's, and what QEMU may do with it.
@@ -38,21 +37,4 @@ func (m *Memory) AddedOverhead() int64 {
 // LocksMemory says whether QEMU may lock all of its memory.
 func (m *Memory) LocksMemory() bool {
 	return m != nil && m.ReservedOverhead != nil && m.ReservedOverhead.MemLock == MemLockRequired
-}
-
-func validateReservedOverhead(m *Memory, path *field.Path) field.ErrorList {
-	if m.ReservedOverhead == nil {
-		return nil
-	}
-	var errs field.ErrorList
-	path = path.Child("reservedOverhead")
-	if added := m.ReservedOverhead.AddedOverhead; added != nil && !within(*added, 0, maxDiskBytes) {
-		errs = append(errs, field.Invalid(path.Child("addedOverhead"), m.ReservedOverhead.AddedOverhead.String(), "must be between 0 and 64Ti"))
-	}
-	switch m.ReservedOverhead.MemLock {
-	case "", MemLockNotRequired, MemLockRequired:
-	default:
-		errs = append(errs, field.NotSupported(path.Child("memLock"), m.ReservedOverhead.MemLock, []MemLock{MemLockRequired, MemLockNotRequired}))
-	}
-	return errs
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -65,22 +64,6 @@ func (s *WorkloadUpdateStrategy) BatchInterval() time.Duration {
 		return d
 	}
 	return defaultBatchInterval
-}
-
-func validateWorkloadUpdates(s *WorkloadUpdateStrategy, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if s == nil {
-		return nil
-	}
-	if n := s.BatchSize(); n < 0 {
-		errs = append(errs, field.Invalid(path.Child("batchEvictionSize"), n, "must not be negative"))
-	}
-	if text := s.BatchEvictionInterval; text != "" {
-		if d, err := time.ParseDuration(text); err != nil || d < 0 {
-			errs = append(errs, field.Invalid(path.Child("batchEvictionInterval"), text, "must be a time such as 1m30s"))
-		}
-	}
-	return errs
 }
 
 // Outdated reports whether a guest has a launcher of another image than the given ones, which new launchers have.

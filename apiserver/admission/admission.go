@@ -1,7 +1,7 @@
 // Package admission serves the admission webhooks for our kinds. It fills in defaults, and
 // refuses an invalid object as it is applied, with all of its errors at once.
 //
-// The defaults and rules are pure functions of api/v1, which the controllers call too. So if a
+// The defaults and rules are pure functions of api/v1 and api/validation, which the controllers call too. So if a
 // webhook was not asked, a controller refuses the same object later, in its status.
 package admission
 

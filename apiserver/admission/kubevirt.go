@@ -6,15 +6,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 func validateKubeVirt(kv, old *v1.KubeVirt, facts Facts) field.ErrorList {
-	errs := v1.ValidateKubeVirt(kv)
+	errs := validation.ValidateKubeVirt(kv)
 	if old == nil {
 		if hasOperatorFinalizer(kv) { // of an object that was read from another cluster: an operator gives it to one that is there
 			errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), operatorFinalizerSays))
 		}
-		errs = append(errs, v1.ValidateOnlyKubeVirt(kv, facts.KubeVirts)...)
+		errs = append(errs, validation.ValidateOnlyKubeVirt(kv, facts.KubeVirts)...)
 	}
 	return errs
 }

@@ -9,10 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 func validatePreset(preset, _ *v1.VirtualMachineInstancePreset, _ Facts) field.ErrorList {
-	return v1.ValidateVirtualMachineInstancePreset(preset)
+	return validation.ValidateVirtualMachineInstancePreset(preset)
 }
 
 // takesPresets says whether a question is about a new object that presets may select. mutate does

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // validateVM checks a VM that is new or has another template (webhooks.yaml asks for no other).
@@ -12,13 +13,13 @@ import (
 // is started.
 func validateVM(vm, _ *v1.VirtualMachine, _ Facts) field.ErrorList {
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
-		return v1.ValidateVirtualMachineSpec(vm)
+		return validation.ValidateVirtualMachineSpec(vm)
 	}
-	return v1.ValidateVirtualMachine(vm)
+	return validation.ValidateVirtualMachine(vm)
 }
 
 func validateReplicaSet(rs, _ *v1.VirtualMachineInstanceReplicaSet, _ Facts) field.ErrorList {
-	return v1.ValidateVirtualMachineInstanceReplicaSet(rs)
+	return validation.ValidateVirtualMachineInstanceReplicaSet(rs)
 }
 
 func validatePool(pool, _ *v1beta1.VirtualMachinePool, _ Facts) field.ErrorList {

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // defaultVMI fills in a new or changed VMI, but no new VMI of a namespace with presets. Presets come
@@ -48,7 +49,7 @@ func validateVMI(vmi, old *v1.VirtualMachineInstance, facts Facts) field.ErrorLi
 	}
 	v1.ApplyClusterDefaults(vmi, facts.Cluster)
 	v1.Default(vmi)
-	errs := append(v1.ValidateVirtualMachineInstance(vmi), v1.ValidateForCluster(vmi, facts.Cluster)...)
+	errs := append(validation.ValidateVirtualMachineInstance(vmi), validation.ValidateForCluster(vmi, facts.Cluster)...)
 	if !slices.Contains(vmi.Finalizers, v1.VMIFinalizer) {
 		// It is not filled in yet, and a preset may say its memory.
 		errs = slices.DeleteFunc(errs, func(e *field.Error) bool {

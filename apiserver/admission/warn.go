@@ -9,13 +9,14 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/internal/zone"
 )
 
 // This file says what an object asks for and does not get. It is taken all the same.
 
 func warnVMI(vmi *v1.VirtualMachineInstance, _ Facts) []string {
-	return append(v1.AnnotationWarnings(vmi.Annotations, field.NewPath("metadata", "annotations")), warnSpec(&vmi.Spec, field.NewPath("spec"))...)
+	return append(validation.AnnotationWarnings(vmi.Annotations, field.NewPath("metadata", "annotations")), warnSpec(&vmi.Spec, field.NewPath("spec"))...)
 }
 
 func warnVM(vm *v1.VirtualMachine, facts Facts) []string {
@@ -33,7 +34,7 @@ func warnPool(pool *v1beta1.VirtualMachinePool, facts Facts) []string {
 func warnPreset(*v1.VirtualMachineInstancePreset, Facts) []string { return nil }
 
 func warnKubeVirt(kv *v1.KubeVirt, _ Facts) []string {
-	warnings := v1.KubeVirtWarnings(&kv.Spec)
+	warnings := validation.KubeVirtWarnings(&kv.Spec)
 	if hasOperatorFinalizer(kv) {
 		warnings = append(warnings, "metadata.finalizers: "+operatorFinalizerSays)
 	}
@@ -44,19 +45,19 @@ func warnKubeVirt(kv *v1.KubeVirt, _ Facts) []string {
 // template is taken, for the configuration may change before its first start.
 func warnTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, facts Facts) []string {
 	meta := path.Child("metadata")
-	out := slices.Concat(v1.LabelWarnings(template.ObjectMeta.Labels, meta.Child("labels")), v1.AnnotationWarnings(template.ObjectMeta.Annotations, meta.Child("annotations")),
+	out := slices.Concat(validation.LabelWarnings(template.ObjectMeta.Labels, meta.Child("labels")), validation.AnnotationWarnings(template.ObjectMeta.Annotations, meta.Child("annotations")),
 		warnSpec(&template.Spec, path.Child("spec")))
 	vmi := &v1.VirtualMachineInstance{Spec: *template.Spec.DeepCopy()}
 	v1.ApplyClusterDefaults(vmi, facts.Cluster)
 	v1.Default(vmi)
-	for _, err := range v1.ValidateForCluster(vmi, facts.Cluster) {
+	for _, err := range validation.ValidateForCluster(vmi, facts.Cluster) {
 		out = append(out, fmt.Sprintf("%s.%s", path, err.Error()))
 	}
 	return out
 }
 
 func warnSpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) []string {
-	out := v1.Warnings(spec, path)
+	out := validation.Warnings(spec, path)
 	if c := spec.Domain.Clock; c != nil && c.Timezone != "" && zone.Offset(c.Timezone, time.Now()) == nil {
 		out = append(out, fmt.Sprintf("%s: there is no time zone %q: no guest with it starts", path.Child("domain", "clock", "timezone"), c.Timezone))
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // cluster has DataSources, by "namespace/name", and lets the VM's account use the namespace "open".
@@ -223,7 +224,7 @@ func FuzzSource(f *testing.F) {
 		vm.Spec.RunStrategy = new(v1.VirtualMachineRunStrategy)
 		*vm.Spec.RunStrategy = v1.RunStrategyAlways
 		var dataSource map[string]any
-		if len(v1.ValidateVirtualMachineSpec(vm)) > 0 || json.Unmarshal([]byte(of), &dataSource) != nil {
+		if len(validation.ValidateVirtualMachineSpec(vm)) > 0 || json.Unmarshal([]byte(of), &dataSource) != nil {
 			return
 		}
 		c := &cluster{sources: map[string]map[string]any{"home/a": dataSource, "open/a": dataSource, "secret/a": dataSource}}

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/controllers/group"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
@@ -93,7 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		reporter := group.Reporter{Client: r.Client, Events: r.Events, Resumed: "SuccessfulResumed"}
 		return reporter.Report(ctx, rs, found, metav1.NewTime(r.Clock.Now()))
 	}
-	if errs := v1.ValidateVirtualMachineInstanceReplicaSet(rs); len(errs) > 0 {
+	if errs := validation.ValidateVirtualMachineInstanceReplicaSet(rs); len(errs) > 0 {
 		replicas, ready := count(claim(rs, labels.Everything(), have).owned)
 		return report(group.Invalid(rs, replicas, ready, paused(rs), errs.ToAggregate()))
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype/choice"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
@@ -311,7 +312,7 @@ func (r *Reconciler) begin(ctx context.Context, vm *v1.VirtualMachine,
 	if err != nil {
 		return nil, nil, err
 	}
-	if lack := v1.LacksMemory(made); lack != nil {
+	if lack := validation.LacksMemory(made); lack != nil {
 		return nil, &failure{v1.ReasonInvalidSpec, lack.Error()}, fmt.Errorf("%w: %w", errRefused, lack)
 	}
 	if err = r.start(ctx, vm, made); err != nil {
@@ -348,9 +349,9 @@ func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachi
 // incomplete by itself: begin checks the expanded VM at the start.
 func validate(vm *v1.VirtualMachine) field.ErrorList {
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
-		return v1.ValidateVirtualMachineSpec(vm)
+		return validation.ValidateVirtualMachineSpec(vm)
 	}
-	return v1.ValidateVirtualMachine(vm)
+	return validation.ValidateVirtualMachine(vm)
 }
 
 // start creates the VMI.

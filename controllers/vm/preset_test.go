@@ -106,7 +106,7 @@ func largePresets(s subject) {
 }
 
 // presetSchema: the API server itself refuses a preset without a selector, or with an unknown field. virt-api
-// has the other rules (v1.ValidateVirtualMachineInstancePreset).
+// has the other rules (validation.ValidateVirtualMachineInstancePreset).
 func presetSchema(s subject) {
 	for spec, c := range map[string]struct {
 		paths []string

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -42,9 +43,9 @@ func (r *Reconciler) admit(ctx context.Context, t *turn) (time.Duration, error) 
 		v1.ApplyClusterDefaults(defaulted, cluster)
 	}
 	v1.Default(defaulted)
-	errs := v1.ValidateVirtualMachineInstance(defaulted)
+	errs := validation.ValidateVirtualMachineInstance(defaulted)
 	if vmi.Status.Phase == "" {
-		errs = append(errs, v1.ValidateForCluster(defaulted, cluster)...)
+		errs = append(errs, validation.ValidateForCluster(defaulted, cluster)...)
 	}
 	if len(errs) > 0 {
 		r.refuse(vmi, v1.ReasonInvalidSpec, errs.ToAggregate().Error())

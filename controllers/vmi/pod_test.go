@@ -9,13 +9,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -34,7 +35,7 @@ func load(t *testing.T, dir string) *v1.VirtualMachineInstance {
 		t.Fatalf("%s: %v", dir, err)
 	}
 	v1.Default(vmi)
-	if errs := v1.ValidateVirtualMachineInstance(vmi); len(errs) > 0 {
+	if errs := validation.ValidateVirtualMachineInstance(vmi); len(errs) > 0 {
 		t.Fatalf("%s: %v", dir, errs.ToAggregate())
 	}
 	return vmi
@@ -147,7 +148,7 @@ func TestLabelOfALongName(t *testing.T) {
 		limit:        limit,
 		limit + "bc": strings.Repeat("a", 54) + "-" + "ef41972a",
 	} {
-		if got := v1.LabelOfName(name); got != want || len(validation.IsValidLabelValue(got)) > 0 {
+		if got := v1.LabelOfName(name); got != want || len(utilvalidation.IsValidLabelValue(got)) > 0 {
 			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -74,8 +75,8 @@ func (r *Reconciler) checkAgain(ctx context.Context, t *turn) (time.Duration, er
 	}
 	defaulted := t.vmi.DeepCopy()
 	v1.Default(defaulted)
-	errs := slices.Concat(v1.ValidateHostDisks(t.vmi, cluster), v1.ValidateBindings(t.vmi, cluster),
-		v1.ValidateFilesystemClaims(defaulted))
+	errs := slices.Concat(validation.ValidateHostDisks(t.vmi, cluster), validation.ValidateBindings(t.vmi, cluster),
+		validation.ValidateFilesystemClaims(defaulted))
 	if len(errs) > 0 {
 		r.refuse(t.vmi, v1.ReasonInvalidSpec, errs.ToAggregate().Error())
 		return 0, errSkipRest

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -20,7 +21,7 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 		return nil, kit.Room{}, err
 	}
 	// A host disk may have been permitted when the guest began, and not be so any more.
-	if errs := v1.ValidateHostDisks(vmi, config.Cluster); len(errs) > 0 {
+	if errs := validation.ValidateHostDisks(vmi, config.Cluster); len(errs) > 0 {
 		return nil, kit.Room{}, apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
 	}
 	if m := vmi.Status.MigrationState; m != nil && m.MigrationConfiguration.PostCopy() &&

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -47,7 +48,7 @@ func TestQEMUTakesEachDiskThatIsAccepted(t *testing.T) {
 					edit(&d)
 					vmi.Spec.Domain.Devices.Disks[0] = d
 					v1.Default(vmi)
-					if len(v1.ValidateVirtualMachineInstance(vmi)) > 0 {
+					if len(validation.ValidateVirtualMachineInstance(vmi)) > 0 {
 						continue
 					}
 					host.Accelerator, host.QEMUVersion = qemuargs.TCG, q.version

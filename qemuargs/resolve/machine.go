@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -15,7 +16,7 @@ import (
 func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, field.ErrorList) {
 	vmi = vmi.DeepCopy()
 	v1.Default(vmi)
-	if errs := v1.ValidateVirtualMachineInstance(vmi); len(errs) > 0 {
+	if errs := validation.ValidateVirtualMachineInstance(vmi); len(errs) > 0 {
 		return nil, errs
 	}
 	var errs field.ErrorList

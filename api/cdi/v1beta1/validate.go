@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // MaxDiskBytes bounds the size of a disk, so that no sum of sizes overflows.
@@ -50,7 +50,7 @@ func (c *Claim) Populated() bool { return c.Spec.DataSource != nil || c.Spec.Dat
 // server knows most of it, but an object may be older than the schema.
 func (s *DataVolumeSpec) Validate() field.ErrorList {
 	path := field.NewPath("spec")
-	errs := v1.RefusedFields(s, path)
+	errs := validation.RefusedFields(s, path)
 	if s.ContentType != "" && s.ContentType != ContentKubeVirt {
 		errs = append(errs, field.NotSupported(path.Child("contentType"), s.ContentType, []DataVolumeContentType{ContentKubeVirt}))
 	}
@@ -125,7 +125,7 @@ func (s *DataVolumeSource) validate(path *field.Path) (errs field.ErrorList) {
 	if s.Snapshot != nil {
 		errs = append(errs, s.Snapshot.validate(path.Child("snapshot"))...)
 	}
-	return v1.InOrder(errs)
+	return validation.InOrder(errs)
 }
 
 // dockerScheme begins the URL of a container disk.

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // waitsFor returns the fields of an object that Kubeqemu refuses or does not know, by their paths
@@ -28,10 +29,10 @@ func waitsFor(o Object) ([]string, error) {
 	var err error
 	if o.Kind == Instancetype {
 		unknown, err = kjson.UnmarshalStrict(o.Manifest, &size)
-		errs = v1.RefusedFields(&size.Spec, nil)
+		errs = validation.RefusedFields(&size.Spec, nil)
 	} else {
 		unknown, err = kjson.UnmarshalStrict(o.Manifest, &preference)
-		errs = v1.RefusedFields(&preference.Spec, nil)
+		errs = validation.RefusedFields(&preference.Spec, nil)
 		size.Spec = enoughFor(&preference.Spec)
 	}
 	if err != nil {

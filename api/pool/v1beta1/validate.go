@@ -6,13 +6,14 @@ import (
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 const (
@@ -29,7 +30,7 @@ func Validate(pool *VirtualMachinePool) field.ErrorList {
 	if len(pool.Name) > maxNameLength {
 		errs = append(errs, field.TooLong(field.NewPath("metadata", "name"), pool.Name, maxNameLength))
 	}
-	errs = append(errs, v1.ValidateReplicas(pool.WantedReplicas(), path.Child("replicas"))...)
+	errs = append(errs, validation.ValidateReplicas(pool.WantedReplicas(), path.Child("replicas"))...)
 	if m := spec.MaxUnavailable; m != nil {
 		if n, err := intstr.GetScaledValueFromIntOrPercent(m, 100, false); err != nil || n < 0 || m.Type == intstr.String && n > 100 {
 			errs = append(errs, field.Invalid(path.Child("maxUnavailable"), m.String(), "must be a number or a percentage from 0% to 100%"))
@@ -41,7 +42,7 @@ func Validate(pool *VirtualMachinePool) field.ErrorList {
 	errs = append(errs, validateSelector(spec, path)...)
 	errs = append(errs, validateScaleIn(spec.ScaleInStrategy, path.Child("scaleInStrategy"))...)
 	errs = append(errs, validateUpdate(spec.UpdateStrategy, path.Child("updateStrategy"))...)
-	return v1.InOrder(append(errs, validateTemplate(&spec.VirtualMachineTemplate, pool.Namespace, path.Child("virtualMachineTemplate"))...))
+	return validation.InOrder(append(errs, validateTemplate(&spec.VirtualMachineTemplate, pool.Namespace, path.Child("virtualMachineTemplate"))...))
 }
 
 // validateTemplate validates the template of VirtualMachines. With an instancetype or a
@@ -49,12 +50,12 @@ func Validate(pool *VirtualMachinePool) field.ErrorList {
 // started.
 func validateTemplate(template *VirtualMachineTemplateSpec, namespace string, path *field.Path) field.ErrorList {
 	meta := path.Child("metadata")
-	errs := validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
+	errs := metav1validation.ValidateLabels(template.ObjectMeta.Labels, meta.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.ObjectMeta.Annotations, meta.Child("annotations"))...)
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: template.Spec}
-	validate := v1.ValidateVirtualMachine
+	validate := validation.ValidateVirtualMachine
 	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
-		validate = v1.ValidateVirtualMachineSpec
+		validate = validation.ValidateVirtualMachineSpec
 	}
 	for _, err := range validate(vm) {
 		err.Field = path.String() + "." + err.Field
@@ -74,7 +75,7 @@ func validateSelector(spec *VirtualMachinePoolSpec, parent *field.Path) field.Er
 	if spec.Selector == nil || len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(path, "must match the labels of virtualMachineTemplate")}
 	}
-	if errs := validation.ValidateLabelSelector(spec.Selector, validation.LabelSelectorValidationOptions{}, path); len(errs) > 0 {
+	if errs := metav1validation.ValidateLabelSelector(spec.Selector, metav1validation.LabelSelectorValidationOptions{}, path); len(errs) > 0 {
 		return errs
 	}
 	selector, err := metav1.LabelSelectorAsSelector(spec.Selector)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // sample is the sample's pool.
@@ -96,7 +97,7 @@ func TestLabelErrorsAreTheSameEachTime(t *testing.T) {
 	rs.Spec.Selector = pool.Spec.Selector
 	for name, validate := range map[string]func() error{
 		"pool":       func() error { return Validate(pool).ToAggregate() },
-		"ReplicaSet": func() error { return v1.ValidateVirtualMachineInstanceReplicaSet(rs).ToAggregate() },
+		"ReplicaSet": func() error { return validation.ValidateVirtualMachineInstanceReplicaSet(rs).ToAggregate() },
 	} {
 		first := validate().Error()
 		for range 20 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/local/images"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
@@ -155,7 +156,7 @@ func (v *vm) check() error {
 	errs = append(errs, missing(v.set, v.vmi.Namespace, handover.Secrets(v.vmi))...)
 	_, noFiles := configFiles(v.set, v.vmi)
 	errs = append(errs, noFiles...)
-	if invalid := v1.ValidateVirtualMachineInstance(v.vmi); len(invalid) > 0 {
+	if invalid := validation.ValidateVirtualMachineInstance(v.vmi); len(invalid) > 0 {
 		errs = invalid // the volumes may be of no kind at all
 	}
 	if len(errs) > 0 {

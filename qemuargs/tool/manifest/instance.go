@@ -10,13 +10,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/kubeqemu/kubeqemu/api/instancetype"
 	poolv1beta1 "github.com/kubeqemu/kubeqemu/api/pool/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // UID stands for the UID that the API server would give an object. UUID, serial number and
@@ -61,7 +62,7 @@ func (s Set) Instances() ([]Instance, error) {
 func (i Instance) Warnings() []string {
 	metadata := field.NewPath(strings.TrimSuffix(i.spec, "spec") + "metadata")
 	own := i.stages[0].vmi.Annotations // without those of an instancetype or a preference
-	return append(v1.AnnotationWarnings(own, metadata.Child("annotations")), v1.Warnings(&i.Spec, field.NewPath(i.spec))...)
+	return append(validation.AnnotationWarnings(own, metadata.Child("annotations")), validation.Warnings(&i.Spec, field.NewPath(i.spec))...)
 }
 
 // rest returns the documents of which no VMIs are made.
@@ -130,10 +131,10 @@ func (d Document) named() error {
 	var errs field.ErrorList
 	if d.Name == "" {
 		errs = append(errs, field.Required(path.Child("name"), "the arguments hold the name, and the API server alone can make a name of generateName"))
-	} else if problems := validation.IsDNS1123Subdomain(d.Name); len(problems) > 0 {
+	} else if problems := utilvalidation.IsDNS1123Subdomain(d.Name); len(problems) > 0 {
 		errs = append(errs, field.Invalid(path.Child("name"), d.Name, problems[0]))
 	}
-	if problems := validation.IsDNS1123Label(d.namespace()); len(problems) > 0 {
+	if problems := utilvalidation.IsDNS1123Label(d.namespace()); len(problems) > 0 {
 		errs = append(errs, field.Invalid(path.Child("namespace"), d.Namespace, problems[0]))
 	}
 	return d.invalid(errs)
@@ -258,7 +259,7 @@ func ofReplicaSet(d Document) (*v1.VirtualMachineInstance, error) {
 	if err := d.decodeTemplate(rs); err != nil {
 		return nil, err
 	}
-	if errs := v1.ValidateVirtualMachineInstanceReplicaSet(rs); len(errs) > 0 {
+	if errs := validation.ValidateVirtualMachineInstanceReplicaSet(rs); len(errs) > 0 {
 		return nil, d.invalid(errs)
 	}
 	template := rs.Spec.Template

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/instancetype/v1beta1"
 	"github.com/kubeqemu/kubeqemu/api/instancetype/wellknown"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // size returns the instancetype that a VM of a namespace names, and its document, if the VM names
@@ -22,7 +23,7 @@ func (s Set) size(namespace string, matcher *v1.InstancetypeMatcher) (*v1beta1.V
 	found := &v1beta1.VirtualMachineInstancetype{}
 	d, err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"}, found)
 	if err == nil {
-		err = d.invalid(v1.RefusedFields(&found.Spec, field.NewPath("spec")))
+		err = d.invalid(validation.RefusedFields(&found.Spec, field.NewPath("spec")))
 	}
 	return &found.Spec, d, err
 }
@@ -36,7 +37,7 @@ func (s Set) preference(namespace string, matcher *v1.PreferenceMatcher) (*v1bet
 	found := &v1beta1.VirtualMachinePreference{}
 	d, err := s.find(namespace, matcher.Name, matcher.Kind, []string{"VirtualMachineClusterPreference", "VirtualMachinePreference"}, found)
 	if err == nil {
-		err = d.invalid(v1.RefusedFields(&found.Spec, field.NewPath("spec")))
+		err = d.invalid(validation.RefusedFields(&found.Spec, field.NewPath("spec")))
 	}
 	return &found.Spec, d, err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/api/validation"
 )
 
 // preset is a VirtualMachineInstancePreset, and its document.
@@ -24,7 +25,7 @@ func (s Set) presets(namespace string, labels map[string]string) ([]preset, erro
 		if err := d.decode(&p.VirtualMachineInstancePreset); err != nil {
 			return nil, err
 		}
-		if errs := v1.ValidateVirtualMachineInstancePreset(&p.VirtualMachineInstancePreset); len(errs) > 0 {
+		if errs := validation.ValidateVirtualMachineInstancePreset(&p.VirtualMachineInstancePreset); len(errs) > 0 {
 			return nil, d.invalid(errs)
 		}
 		selects, err := p.Selects(labels)
