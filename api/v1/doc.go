@@ -10,6 +10,8 @@
 //
 // Defaults are pure functions over these types. Package validation has the rules.
 //
+// A file is named by the kind that it belongs to: vm_, vmi_, kubevirt_, migration_, preset_ or replicaset_.
+//
 // +kubebuilder:object:generate=true
 // +groupName=kubevirt.io
 package v1

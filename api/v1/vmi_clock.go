@@ -92,3 +92,11 @@ type RTCTimer struct {
 	// +kubebuilder:validation:Enum=guest;wall
 	Track string `json:"track,omitempty"`
 }
+
+// Timezone is the time zone whose time the guest's clock shows; empty for UTC.
+func (d *DomainSpec) Timezone() string {
+	if d.Clock == nil {
+		return ""
+	}
+	return d.Clock.Timezone
+}
