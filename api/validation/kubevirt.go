@@ -35,14 +35,17 @@ func ValidateKubeVirt(kv *v1.KubeVirt) field.ErrorList {
 		}
 		errs = append(errs, validateRHELMachine(m.text, m.path)...)
 	}
-	if a := config.ArchitectureConfiguration; a != nil && a.Arm64 != nil && a.Arm64.MachineType != "" && !virtType.MatchString(a.Arm64.MachineType) {
-		errs = append(errs, field.Invalid(path.Child("architectureConfiguration", "arm64", "machineType"), a.Arm64.MachineType, "must be virt or virt-X.Y"))
+	if a := config.ArchitectureConfiguration; a != nil && a.Arm64 != nil && a.Arm64.MachineType != "" &&
+		!virtType.MatchString(a.Arm64.MachineType) {
+		errs = append(errs, field.Invalid(path.Child("architectureConfiguration", "arm64", "machineType"),
+			a.Arm64.MachineType, "must be virt or virt-X.Y"))
 	}
 	if config.MachineType != "" && amd64 != "" && config.MachineType != amd64 {
 		errs = append(errs, field.Invalid(path.Child("machineType"), config.MachineType,
 			fmt.Sprintf("must be the same as %s, which replaces it", amd64Path)))
 	}
-	errs = append(errs, validateWorkloadUpdates(kv.Spec.WorkloadUpdateStrategy, field.NewPath("spec", "workloadUpdateStrategy"))...)
+	errs = append(errs, validateWorkloadUpdates(kv.Spec.WorkloadUpdateStrategy,
+		field.NewPath("spec", "workloadUpdateStrategy"))...)
 	errs = append(errs, validateEmulatedMachines(config, path)...)
 	errs = append(errs, validatePods(config, path)...)
 	if n := config.NetworkConfiguration; n != nil {
@@ -71,14 +74,18 @@ func validateEmulatedMachines(config *v1.KubeVirtConfiguration, root *field.Path
 		at = root.Child("architectureConfiguration", "amd64", "emulatedMachines")
 		check(a.Amd64.EmulatedMachines, at)
 	}
-	places := map[string]*field.Path{v1.AMD64: at, v1.ARM64: root.Child("architectureConfiguration", "arm64", "emulatedMachines")}
+	places := map[string]*field.Path{
+		v1.AMD64: at, v1.ARM64: root.Child("architectureConfiguration", "arm64", "emulatedMachines"),
+	}
 	if a := config.ArchitectureConfiguration; a != nil && a.Arm64 != nil {
 		check(a.Arm64.EmulatedMachines, places[v1.ARM64])
 	}
 	for _, architecture := range v1.Architectures() {
-		patterns, machine := emulatedMachines(config, architecture), cmp.Or(config.DefaultMachineType(architecture), v1.NewestMachineType(architecture))
+		patterns := emulatedMachines(config, architecture)
+		machine := cmp.Or(config.DefaultMachineType(architecture), v1.NewestMachineType(architecture))
 		if !permitsMachine(patterns, machine) {
-			errs = append(errs, field.Invalid(places[architecture], patterns, fmt.Sprintf("must permit the default machine type, %s; set machineType to another", machine)))
+			errs = append(errs, field.Invalid(places[architecture], patterns,
+				fmt.Sprintf("must permit the default machine type, %s; set machineType to another", machine)))
 		}
 	}
 	return errs
@@ -99,7 +106,9 @@ func validatePods(config *v1.KubeVirtConfiguration, root *field.Path) field.Erro
 		at := root.Child("seccompConfiguration", "virtualMachineInstanceProfile", "customProfile", "localhostProfile")
 		errs = append(errs, field.Invalid(at, profile, "must be a path below the kubelet's folder of seccomp profiles"))
 	}
-	for _, name := range []struct{ child, value string }{{"defaultRuntimeClass", config.DefaultRuntimeClass}, {"vmStateStorageClass", config.VMStateStorageClass}} {
+	for _, name := range []struct{ child, value string }{
+		{"defaultRuntimeClass", config.DefaultRuntimeClass}, {"vmStateStorageClass", config.VMStateStorageClass},
+	} {
 		if name.value == "" {
 			continue
 		}
@@ -109,7 +118,8 @@ func validatePods(config *v1.KubeVirtConfiguration, root *field.Path) field.Erro
 	}
 	if selector := config.AutoCPULimitNamespaceLabelSelector; selector != nil {
 		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-			errs = append(errs, field.Invalid(root.Child("autoCPULimitNamespaceLabelSelector"), metav1.FormatLabelSelector(selector), err.Error()))
+			errs = append(errs, field.Invalid(root.Child("autoCPULimitNamespaceLabelSelector"),
+				metav1.FormatLabelSelector(selector), err.Error()))
 		}
 	}
 	if q := config.CPURequest; q != nil && q.Sign() <= 0 {
@@ -123,7 +133,8 @@ func ValidateOnlyKubeVirt(kv *v1.KubeVirt, others []v1.KubeVirt) field.ErrorList
 	for i := range others {
 		if other := &others[i]; other.Name != kv.Name || other.Namespace != kv.Namespace {
 			return field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"),
-				fmt.Sprintf("KubeVirt is already created: a cluster has one, and there is %q in the namespace %q; change or delete that one", other.Name, other.Namespace))}
+				fmt.Sprintf("KubeVirt is already created: a cluster has one, and there is %q in the namespace %q; change or "+
+					"delete that one", other.Name, other.Namespace))}
 		}
 	}
 	return nil

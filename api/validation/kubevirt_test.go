@@ -17,21 +17,32 @@ func TestValidateKubeVirt(t *testing.T) {
 		configuration string
 		want          []string // paths
 	}{
-		"empty":                 {`{}`, nil},
-		"good":                  {`{cpuModel: Nehalem, machineType: q35, architectureConfiguration: {amd64: {machineType: q35}}, network: {defaultNetworkInterface: masquerade}, developerConfiguration: {useEmulation: true}}`, nil},
-		"CPU model":             {`{cpuModel: "max,+vmx"}`, []string{config + "cpuModel"}},
-		"machine types":         {`{machineType: pc, architectureConfiguration: {amd64: {machineType: virt}}}`, []string{config + "machineType", config + "architectureConfiguration.amd64.machineType"}},
-		"two machine types":     {`{machineType: q35, architectureConfiguration: {amd64: {machineType: pc-q35-7.2}}}`, []string{config + "machineType"}},
-		"machine patterns":      {`{emulatedMachines: ["["], architectureConfiguration: {amd64: {emulatedMachines: ["q35*", "a["]}}}`, []string{config + "emulatedMachines[0]", config + "architectureConfiguration.amd64.emulatedMachines[1]"}},
+		"empty": {`{}`, nil},
+		"good": {
+			`{cpuModel: Nehalem, machineType: q35, architectureConfiguration: {amd64: {machineType: q35}}, ` +
+				`network: {defaultNetworkInterface: masquerade}, developerConfiguration: {useEmulation: true}}`, nil},
+		"CPU model": {`{cpuModel: "max,+vmx"}`, []string{config + "cpuModel"}},
+		"machine types": {`{machineType: pc, architectureConfiguration: {amd64: {machineType: virt}}}`,
+			[]string{config + "machineType", config + "architectureConfiguration.amd64.machineType"}},
+		"two machine types": {`{machineType: q35, architectureConfiguration: {amd64: {machineType: pc-q35-7.2}}}`,
+			[]string{config + "machineType"}},
+		"machine patterns": {
+			`{emulatedMachines: ["["], architectureConfiguration: {amd64: {emulatedMachines: ["q35*", "a["]}}}`,
+			[]string{config + "emulatedMachines[0]", config + "architectureConfiguration.amd64.emulatedMachines[1]"}},
 		"default not permitted": {`{emulatedMachines: ["pc-q35-9.*"]}`, []string{config + "emulatedMachines"}},
 		"default permitted":     {`{emulatedMachines: ["pc-q35-9.*"], machineType: pc-q35-9.2}`, nil},
-		"node selectors":        {`{developerConfiguration: {nodeSelectors: {"a b": x}}}`, []string{config + "developerConfiguration.nodeSelectors[a b]"}},
-		"seccomp profile":       {`{seccompConfiguration: {virtualMachineInstanceProfile: {customProfile: {localhostProfile: ../x.json}}}}`, []string{config + "seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile"}},
-		"runtime class":         {`{defaultRuntimeClass: "A b"}`, []string{config + "defaultRuntimeClass"}},
-		"classes":               {`{defaultRuntimeClass: "A b", vmStateStorageClass: "A b"}`, []string{config + "defaultRuntimeClass", config + "vmStateStorageClass"}},
-		"empty class":           {`{vmStateStorageClass: ""}`, nil},
-		"CPU request":           {`{cpuRequest: "-1"}`, []string{config + "cpuRequest"}},
-		"binding":               {`{network: {defaultNetworkInterface: slirp}}`, []string{config + "network.defaultNetworkInterface"}},
+		"node selectors": {`{developerConfiguration: {nodeSelectors: {"a b": x}}}`,
+			[]string{config + "developerConfiguration.nodeSelectors[a b]"}},
+		"seccomp profile": {
+			`{seccompConfiguration: {virtualMachineInstanceProfile: {customProfile: {localhostProfile: ../x.json}}}}`,
+			[]string{config + "seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile"}},
+		"runtime class": {`{defaultRuntimeClass: "A b"}`, []string{config + "defaultRuntimeClass"}},
+		"classes": {`{defaultRuntimeClass: "A b", vmStateStorageClass: "A b"}`,
+			[]string{config + "defaultRuntimeClass", config + "vmStateStorageClass"}},
+		"empty class": {`{vmStateStorageClass: ""}`, nil},
+		"CPU request": {`{cpuRequest: "-1"}`, []string{config + "cpuRequest"}},
+		"binding": {`{network: {defaultNetworkInterface: slirp}}`,
+			[]string{config + "network.defaultNetworkInterface"}},
 	} {
 		kv := &v1.KubeVirt{}
 		if err := yaml.UnmarshalStrict([]byte(c.configuration), &kv.Spec.Configuration); err != nil {
@@ -57,11 +68,16 @@ func TestValidateWorkloadUpdates(t *testing.T) {
 		size     int
 		interval time.Duration
 	}{
-		"defaults":           {`{}`, nil, 10, time.Minute},
-		"KubeVirt's example": {`{workloadUpdateMethods: [LiveMigrate, Evict], batchEvictionSize: 5, batchEvictionInterval: 1m30s}`, nil, 5, 90 * time.Second},
-		"neither":            {`{batchEvictionSize: 0, batchEvictionInterval: 0s}`, nil, 0, 0},
-		"bad ones":           {`{batchEvictionSize: -1, batchEvictionInterval: soon}`, []string{"spec.workloadUpdateStrategy.batchEvictionSize", "spec.workloadUpdateStrategy.batchEvictionInterval"}, -1, time.Minute},
-		"a negative time":    {`{batchEvictionInterval: -1m}`, []string{"spec.workloadUpdateStrategy.batchEvictionInterval"}, 10, time.Minute},
+		"defaults": {`{}`, nil, 10, time.Minute},
+		"KubeVirt's example": {
+			`{workloadUpdateMethods: [LiveMigrate, Evict], batchEvictionSize: 5, batchEvictionInterval: 1m30s}`, nil, 5,
+			90 * time.Second},
+		"neither": {`{batchEvictionSize: 0, batchEvictionInterval: 0s}`, nil, 0, 0},
+		"bad ones": {`{batchEvictionSize: -1, batchEvictionInterval: soon}`,
+			[]string{"spec.workloadUpdateStrategy.batchEvictionSize", "spec.workloadUpdateStrategy.batchEvictionInterval"}, -1,
+			time.Minute},
+		"a negative time": {`{batchEvictionInterval: -1m}`, []string{"spec.workloadUpdateStrategy.batchEvictionInterval"},
+			10, time.Minute},
 	} {
 		kv := &v1.KubeVirt{Spec: v1.KubeVirtSpec{WorkloadUpdateStrategy: &v1.WorkloadUpdateStrategy{}}}
 		s := kv.Spec.WorkloadUpdateStrategy
@@ -73,7 +89,8 @@ func TestValidateWorkloadUpdates(t *testing.T) {
 			got = append(got, e.Field)
 		}
 		if !slices.Equal(got, c.want) || s.BatchSize() != c.size || s.BatchInterval() != c.interval {
-			t.Errorf("%s: wrong are %v, %d in %s; want %v, %d in %s", name, got, s.BatchSize(), s.BatchInterval(), c.want, c.size, c.interval)
+			t.Errorf("%s: wrong are %v, %d in %s; want %v, %d in %s", name, got, s.BatchSize(), s.BatchInterval(), c.want,
+				c.size, c.interval)
 		}
 	}
 }
@@ -97,7 +114,8 @@ func TestValidateOnlyKubeVirt(t *testing.T) {
 		"of the same name":     {named("default", "first"), there, `in the namespace "kubevirt"`},
 	} {
 		errs := ValidateOnlyKubeVirt(&c.created, c.there)
-		if text := errs.ToAggregate(); (text == nil) != (c.want == "") || text != nil && !strings.Contains(text.Error(), c.want) {
+		if text := errs.ToAggregate(); (text == nil) != (c.want == "") || text != nil &&
+			!strings.Contains(text.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, text, c.want)
 		}
 	}

@@ -60,7 +60,8 @@ func ValidateVirtualMachineInstancePreset(p *v1.VirtualMachineInstancePreset) fi
 	path := field.NewPath("spec")
 	errs := validateSelectorSize(&p.Spec.Selector, path.Child("selector"))
 	if len(errs) == 0 { // otherwise there could be an error for each value
-		errs = metav1validation.ValidateLabelSelector(&p.Spec.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))
+		errs = metav1validation.ValidateLabelSelector(&p.Spec.Selector, metav1validation.LabelSelectorValidationOptions{},
+			path.Child("selector"))
 	}
 	if len(p.Name) > v1.MaxPresetName {
 		errs = append(errs, field.TooLong(field.NewPath("metadata", "name"), p.Name, v1.MaxPresetName))
@@ -69,7 +70,8 @@ func ValidateVirtualMachineInstancePreset(p *v1.VirtualMachineInstancePreset) fi
 		errs = append(errs, validatePresetFields(reflect.ValueOf(*p.Spec.Domain), path.Child("domain"))...)
 		errs = append(errs, validateExponents(&p.Spec.Domain.Resources, path.Child("domain", "resources"))...)
 	}
-	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: anyUID}, Spec: v1.VirtualMachineInstanceSpec{Domain: *p.Sets()}}
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: anyUID},
+		Spec: v1.VirtualMachineInstanceSpec{Domain: *p.Sets()}}
 	if d := &vmi.Spec.Domain; (d.Memory == nil || d.Memory.Guest == nil) && !d.Resources.SaysMemory() {
 		d.Memory = &v1.Memory{Guest: resource.NewQuantity(1<<30, resource.BinarySI)}
 	}
@@ -89,7 +91,8 @@ func validateExponents(r *v1.ResourceRequirements, path *field.Path) (errs field
 	for child, list := range map[string]v1.ResourceList{"requests": r.Requests, "limits": r.Limits} {
 		for name, quantity := range list {
 			if quantity.Format == resource.DecimalExponent {
-				errs = append(errs, field.Invalid(path.Child(child).Key(string(name)), quantity.String(), "quantities with exponents are refused"))
+				errs = append(errs, field.Invalid(path.Child(child).Key(string(name)), quantity.String(),
+					"quantities with exponents are refused"))
 			}
 		}
 	}

@@ -53,7 +53,7 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// asJSON is a value as JSON, in which equal quantities are equal.
+// asJSON returns a value as JSON, in which equal quantities are equal.
 func asJSON(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -62,7 +62,7 @@ func asJSON(value any) string {
 	return string(text)
 }
 
-// parsedPreset is a preset of a spec.
+// parsedPreset returns a preset of a spec.
 func parsedPreset(t testing.TB, name, spec string) v1.VirtualMachineInstancePreset {
 	t.Helper()
 	p := v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -88,34 +88,53 @@ func numbered(n int, text string) string {
 
 func TestValidatePreset(t *testing.T) {
 	for name, c := range map[string]struct{ spec, wrong string }{
-		"the guide's":                  {"selector: {matchLabels: {kubevirt.io/size: small}}\ndomain: {resources: {requests: {memory: 64M}}}", ""},
-		"no domain":                    {forAll, ""},
-		"empty lists":                  {forAll + "domain: {devices: {disks: [], interfaces: []}}", ""},
-		"a limit alone":                {forAll + "domain: {resources: {limits: {memory: 64M, cpu: 1}}}", ""},
-		"no such operator":             {"selector: {matchExpressions: [{key: os, operator: Like, values: [x]}]}", "spec.selector.matchExpressions[0].operator"},
-		"all that a selector may have": {fmt.Sprintf("selector: {matchLabels: {%s}, matchExpressions: [%s]}", numbered(64, "l%d: x"), numbered(16, "{key: k%d, operator: In, values: ["+numbered(64, "v%d")+"]}")), ""},
-		"many labels":                  {fmt.Sprintf("selector: {matchLabels: {%s}}", numbered(65, "l%d: x")), "spec.selector.matchLabels"},
-		"many expressions":             {fmt.Sprintf("selector: {matchExpressions: [%s]}", numbered(17, "{key: k%d, operator: Exists}")), "spec.selector.matchExpressions"},
-		"many values":                  {fmt.Sprintf("selector: {matchExpressions: [{key: a, operator: In, values: [%s]}]}", numbered(65, "v%d")), "spec.selector.matchExpressions[0].values"},
-		"no label":                     {"selector: {matchLabels: {'a b': c}}", "spec.selector.matchLabels"},
-		"too many vCPUs":               {forAll + "domain: {cpu: {cores: 20, sockets: 20}}", "spec.domain.cpu"},
-		"a CPU feature":                {forAll + "domain: {cpu: {features: [{name: A}]}}", "spec.domain.cpu.features[0].name"},
-		"hyperv":                       {forAll + "domain: {features: {hyperv: {synic: {}, vpindex: {enabled: false}}}}", "spec.domain.features.hyperv.vpindex.enabled"},
-		"I/O threads":                  {forAll + "domain: {ioThreadsPolicy: auto, ioThreads: {}}", "spec.domain.ioThreads"},
-		"no policy of I/O threads":     {forAll + "domain: {ioThreadsPolicy: many}", "spec.domain.ioThreadsPolicy"},
-		"disks":                        {forAll + "domain: {devices: {disks: [{}]}}", "spec.domain.devices.disks"},
-		"a switch that is on":          {forAll + "domain: {devices: {autoattachMemBalloon: true}}", "spec.domain.devices.autoattachMemBalloon"},
-		"a switch that is off, and more": {forAll + "domain: {resources: {overcommitGuestOverhead: false}, devices: {rng: {}, tpm: {}, autoattachVSOCK: true}}",
-			"spec.domain.devices.autoattachVSOCK spec.domain.devices.rng spec.domain.devices.tpm spec.domain.resources.overcommitGuestOverhead"},
-		"what says nothing":    {forAll + "domain: {rebootPolicy: '', devices: {autoattachVSOCK: false, gpus: [], tpm: null, panicDevices: []}}", ""},
-		"part of a disk":       {forAll + "domain: {devices: {disks: [{name: a, changedBlockTracking: true}]}}", "spec.domain.devices.disks"},
-		"diag288":              {forAll + "domain: {devices: {watchdog: {name: a, diag288: {}}}}", "spec.domain.devices.watchdog.diag288"},
-		"an exponent":          {forAll + "domain: {resources: {requests: {memory: '1e9'}, limits: {cpu: '1e1'}}}", "spec.domain.resources.limits[cpu] spec.domain.resources.requests[memory]"},
-		"an error is enough":   {forAll + "domain: {resources: {requests: {cpu: '1e1'}, limits: {cpu: 1}}}", "spec.domain.resources.requests[cpu]"},
-		"little memory":        {forAll + "domain: {memory: {guest: 64}}", "spec.domain.memory.guest"},
-		"request over limit":   {forAll + "domain: {resources: {requests: {cpu: 2}, limits: {cpu: 1}}}", "spec.domain.resources.requests[cpu]"},
-		"a nameless watchdog":  {forAll + "domain: {devices: {watchdog: {i6300esb: {action: reset}}}}", "spec.domain.devices.watchdog.name"},
-		"a kernel from no one": {forAll + "domain: {firmware: {kernelBoot: {kernelArgs: quiet}}}", "spec.domain.firmware.kernelBoot.container"},
+		"the guide's": {"selector: {matchLabels: {kubevirt.io/size: small}}\ndomain: {resources: " +
+			"{requests: {memory: 64M}}}", ""},
+		"no domain":     {forAll, ""},
+		"empty lists":   {forAll + "domain: {devices: {disks: [], interfaces: []}}", ""},
+		"a limit alone": {forAll + "domain: {resources: {limits: {memory: 64M, cpu: 1}}}", ""},
+		"no such operator": {"selector: {matchExpressions: [{key: os, operator: Like, values: [x]}]}",
+			"spec.selector.matchExpressions[0].operator"},
+		"all that a selector may have": {fmt.Sprintf("selector: {matchLabels: {%s}, matchExpressions: [%s]}",
+			numbered(64, "l%d: x"), numbered(16, "{key: k%d, operator: In, values: ["+numbered(64, "v%d")+"]}")), ""},
+		"many labels": {fmt.Sprintf("selector: {matchLabels: {%s}}", numbered(65, "l%d: x")),
+			"spec.selector.matchLabels"},
+		"many expressions": {fmt.Sprintf("selector: {matchExpressions: [%s]}",
+			numbered(17, "{key: k%d, operator: Exists}")), "spec.selector.matchExpressions"},
+		"many values": {fmt.Sprintf("selector: {matchExpressions: [{key: a, operator: In, values: [%s]}]}",
+			numbered(65, "v%d")), "spec.selector.matchExpressions[0].values"},
+		"no label":       {"selector: {matchLabels: {'a b': c}}", "spec.selector.matchLabels"},
+		"too many vCPUs": {forAll + "domain: {cpu: {cores: 20, sockets: 20}}", "spec.domain.cpu"},
+		"a CPU feature": {forAll + "domain: {cpu: {features: [{name: A}]}}",
+			"spec.domain.cpu.features[0].name"},
+		"hyperv": {forAll + "domain: {features: {hyperv: {synic: {}, vpindex: {enabled: false}}}}",
+			"spec.domain.features.hyperv.vpindex.enabled"},
+		"I/O threads":              {forAll + "domain: {ioThreadsPolicy: auto, ioThreads: {}}", "spec.domain.ioThreads"},
+		"no policy of I/O threads": {forAll + "domain: {ioThreadsPolicy: many}", "spec.domain.ioThreadsPolicy"},
+		"disks":                    {forAll + "domain: {devices: {disks: [{}]}}", "spec.domain.devices.disks"},
+		"a switch that is on": {forAll + "domain: {devices: {autoattachMemBalloon: true}}",
+			"spec.domain.devices.autoattachMemBalloon"},
+		"a switch that is off, and more": {forAll +
+			"domain: {resources: {overcommitGuestOverhead: false}, devices: {rng: {}, tpm: {}, autoattachVSOCK: true}}",
+			"spec.domain.devices.autoattachVSOCK spec.domain.devices.rng spec.domain.devices.tpm " +
+				"spec.domain.resources.overcommitGuestOverhead"},
+		"what says nothing": {forAll +
+			"domain: {rebootPolicy: '', devices: {autoattachVSOCK: false, gpus: [], tpm: null, panicDevices: []}}", ""},
+		"part of a disk": {forAll + "domain: {devices: {disks: [{name: a, changedBlockTracking: true}]}}",
+			"spec.domain.devices.disks"},
+		"diag288": {forAll + "domain: {devices: {watchdog: {name: a, diag288: {}}}}",
+			"spec.domain.devices.watchdog.diag288"},
+		"an exponent": {forAll + "domain: {resources: {requests: {memory: '1e9'}, limits: {cpu: '1e1'}}}",
+			"spec.domain.resources.limits[cpu] spec.domain.resources.requests[memory]"},
+		"an error is enough": {forAll + "domain: {resources: {requests: {cpu: '1e1'}, limits: {cpu: 1}}}",
+			"spec.domain.resources.requests[cpu]"},
+		"little memory": {forAll + "domain: {memory: {guest: 64}}", "spec.domain.memory.guest"},
+		"request over limit": {forAll + "domain: {resources: {requests: {cpu: 2}, limits: {cpu: 1}}}",
+			"spec.domain.resources.requests[cpu]"},
+		"a nameless watchdog": {forAll + "domain: {devices: {watchdog: {i6300esb: {action: reset}}}}",
+			"spec.domain.devices.watchdog.name"},
+		"a kernel from no one": {forAll + "domain: {firmware: {kernelBoot: {kernelArgs: quiet}}}",
+			"spec.domain.firmware.kernelBoot.container"},
 	} {
 		p := parsedPreset(t, "p", c.spec)
 		var got []string
@@ -161,7 +180,8 @@ func some(of reflect.Type) reflect.Value {
 
 // presetOf returns a preset that says something of one field of a domain, for all VMIs.
 func presetOf(path string) *v1.VirtualMachineInstancePreset {
-	p := &v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.DomainSpec{}}}
+	p := &v1.VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: v1.VirtualMachineInstancePresetSpec{Domain: &v1.DomainSpec{}}}
 	to := fieldAt(p.Spec.Domain, path)
 	to.Set(some(to.Type()))
 	if to.Type() == reflect.TypeFor[v1.UnsupportedBool]() {
@@ -194,7 +214,8 @@ func TestFieldOfADomainIsSetOrRefused(t *testing.T) {
 				continue
 			}
 			says, _ := lookup(crd.Spec.Versions[0], strings.Fields(schema+" description")).(string)
-			if kind.Kind() == reflect.Slice && lookup(crd.Spec.Versions[0], strings.Fields(schema+" maxItems")) == nil && !slices.Contains(v1.PresetFields(), path) {
+			if kind.Kind() == reflect.Slice && lookup(crd.Spec.Versions[0], strings.Fields(schema+" maxItems")) == nil &&
+				!slices.Contains(v1.PresetFields(), path) {
 				t.Errorf("%s: the CRD does not bound the list, which decoding makes larger", path)
 			}
 			if !slices.Contains(v1.PresetFields(), path) {

@@ -24,7 +24,8 @@ func ValidateVirtualMachineInstanceReplicaSet(rs *v1.VirtualMachineInstanceRepli
 // ValidateReplicas returns what is wrong with the wanted number of members.
 func ValidateReplicas(wanted int, path *field.Path) field.ErrorList {
 	if wanted < 0 || wanted > v1.MaxReplicas {
-		return field.ErrorList{field.Invalid(path, wanted, fmt.Sprintf("must be from 0 to %d: make another object for more", v1.MaxReplicas))}
+		return field.ErrorList{field.Invalid(path, wanted,
+			fmt.Sprintf("must be from 0 to %d: make another object for more", v1.MaxReplicas))}
 	}
 	return nil
 }
@@ -36,7 +37,8 @@ func validateSelector(spec *v1.VirtualMachineInstanceReplicaSetSpec, parent *fie
 	if spec.Selector == nil || len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(path, "must match the labels of the template")}
 	}
-	errs := append(metav1validation.ValidateLabelSelector(spec.Selector, metav1validation.LabelSelectorValidationOptions{}, path), validateSelected(spec.Selector, path)...)
+	errs := append(metav1validation.ValidateLabelSelector(spec.Selector, metav1validation.LabelSelectorValidationOptions{},
+		path), validateSelected(spec.Selector, path)...)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -45,15 +47,17 @@ func validateSelector(spec *v1.VirtualMachineInstanceReplicaSetSpec, parent *fie
 		return field.ErrorList{field.Invalid(path, spec.Selector, err.Error())}
 	}
 	if have := labels.Set(v1.WithoutReservedLabels(spec.Template.ObjectMeta.Labels)); !selector.Matches(have) {
-		return field.ErrorList{field.Invalid(parent.Child("template", "metadata", "labels"), have.String(), "the selector "+selector.String()+" does not match them")}
+		return field.ErrorList{field.Invalid(parent.Child("template", "metadata", "labels"), have.String(),
+			"the selector "+selector.String()+" does not match them")}
 	}
 	return nil
 }
 
-const observedLabel = "virt-controller writes this label of VirtualMachineInstances, by what it sees of the guest: leave it out"
+const observedLabel = "virt-controller writes this label of VirtualMachineInstances, by what it sees of the guest: " +
+	"leave it out"
 
-// validateSelected refuses a ReplicaSet's selector by labels that virt-controller writes. A VMI that got such a label, or
-// lost it, would not be the ReplicaSet's any more, and the ReplicaSet would make another one, without end.
+// validateSelected refuses a ReplicaSet's selector by labels that virt-controller writes. A VMI that got such a label,
+// or lost it, would not be the ReplicaSet's any more, and the ReplicaSet would make another one, without end.
 func validateSelected(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for key := range selector.MatchLabels {

@@ -12,8 +12,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestNotYetIsWhatIsRefused: the column "not yet" of docs/api.md names each field that a VMI may not have yet in the row of its
-// place, and no other field.
+// TestNotYetIsWhatIsRefused: the column "not yet" of docs/api.md names each field that a VMI may not have yet in the
+// row of its place, and no other field.
 func TestNotYetIsWhatIsRefused(t *testing.T) {
 	page, err := os.ReadFile("../../docs/api.md")
 	if err != nil {
@@ -80,7 +80,8 @@ func laterFields(of reflect.Type, path []string, found func(path []string)) {
 		}
 		_, later := f.Tag.Lookup(laterTag)
 		switch f.Type {
-		case reflect.TypeFor[*v1.Unsupported](), reflect.TypeFor[v1.UnsupportedList](), reflect.TypeFor[v1.UnsupportedString](), reflect.TypeFor[v1.UnsupportedBool]():
+		case reflect.TypeFor[*v1.Unsupported](), reflect.TypeFor[v1.UnsupportedList](),
+			reflect.TypeFor[v1.UnsupportedString](), reflect.TypeFor[v1.UnsupportedBool]():
 			later = true
 		}
 		if later {

@@ -43,7 +43,8 @@ func TestUnsupportedFieldsAreReportedByPath(t *testing.T) {
 			set(reflect.ValueOf(v1.NeverBool(true)))
 			return
 		}
-		if !strings.HasPrefix(value.Type().String(), "v1.") && value.Kind() == reflect.Struct || value.Type().PkgPath() != "" && value.Type().PkgPath() != reflect.TypeFor[v1.Disk]().PkgPath() {
+		if !strings.HasPrefix(value.Type().String(), "v1.") && value.Kind() == reflect.Struct ||
+			value.Type().PkgPath() != "" && value.Type().PkgPath() != reflect.TypeFor[v1.Disk]().PkgPath() {
 			return
 		}
 		switch value.Kind() {
@@ -79,7 +80,8 @@ func TestUnsupportedFieldsAreReportedByPath(t *testing.T) {
 		v1.Default(whole)
 		errs := ValidateVirtualMachineInstance(whole)
 		for _, e := range errs {
-			if e.Field == path && (strings.HasPrefix(e.Detail, notSupported) || strings.HasPrefix(e.Detail, "never supported: ")) {
+			if e.Field == path && (strings.HasPrefix(e.Detail, notSupported) ||
+				strings.HasPrefix(e.Detail, "never supported: ")) {
 				count++
 			}
 		}
@@ -87,7 +89,8 @@ func TestUnsupportedFieldsAreReportedByPath(t *testing.T) {
 			t.Errorf("%s: reported %d times, want once: %v", path, count, errs)
 		}
 	})
-	for _, path := range []string{"spec.domain.devices.downwardMetrics", "spec.domain.devices.disks[0].lun.reservation", "spec.domain.launchSecurity", "spec.domain.devices.disks[0].changedBlockTracking", "spec.utilityVolumes",
+	for _, path := range []string{"spec.domain.devices.downwardMetrics", "spec.domain.devices.disks[0].lun.reservation",
+		"spec.domain.launchSecurity", "spec.domain.devices.disks[0].changedBlockTracking", "spec.utilityVolumes",
 		"spec.volumes[0].dataVolume.hotpluggable", "spec.networks[0].resourceClaim"} {
 		if !tried.Has(path) {
 			t.Errorf("%s was not tried", path)

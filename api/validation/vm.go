@@ -8,7 +8,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-var runStrategies = []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyHalted, v1.RunStrategyManual, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce}
+var runStrategies = []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyHalted, v1.RunStrategyManual,
+	v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce}
 
 // ValidateVirtualMachine returns every error of a VirtualMachine at once, with exact paths. It
 // takes a VirtualMachine without defaults: a VirtualMachine stays as it was applied, and its
@@ -24,8 +25,8 @@ func ValidateVirtualMachine(vm *v1.VirtualMachine) field.ErrorList {
 	})...)
 }
 
-// LacksMemory returns an error if a VirtualMachineInstance that is made of a VirtualMachine has no memory; otherwise nil. The path is
-// that of the VirtualMachine.
+// LacksMemory returns an error if a VirtualMachineInstance that is made of a VirtualMachine has no memory; otherwise
+// nil. The path is that of the VirtualMachine.
 func LacksMemory(vmi *v1.VirtualMachineInstance) *field.Error {
 	vmi = vmi.DeepCopy()
 	v1.Default(vmi)
@@ -44,7 +45,8 @@ func ValidateVirtualMachineSpec(vm *v1.VirtualMachine) field.ErrorList {
 	case spec.Running == nil && spec.RunStrategy == nil:
 		errs = append(errs, field.Required(path.Child("runStrategy"), "one of running and runStrategy must be set"))
 	case spec.Running != nil && spec.RunStrategy != nil:
-		errs = append(errs, field.Forbidden(path.Child("running"), "running and runStrategy exclude each other; running is deprecated, use runStrategy"))
+		errs = append(errs, field.Forbidden(path.Child("running"),
+			"running and runStrategy exclude each other; running is deprecated, use runStrategy"))
 	}
 	if s := spec.RunStrategy; s != nil && !slices.Contains(runStrategies, *s) {
 		errs = append(errs, field.NotSupported(path.Child("runStrategy"), *s, runStrategies))
@@ -57,7 +59,8 @@ func ValidateVirtualMachineSpec(vm *v1.VirtualMachine) field.ErrorList {
 	}
 	errs = append(errs, validateDataVolumeTemplates(vm, path.Child("dataVolumeTemplates"))...)
 	if u := spec.UpdateVolumesStrategy; u != nil {
-		errs = append(errs, oneOf(*u, path.Child("updateVolumesStrategy"), v1.UpdateVolumesStrategyReplacement, v1.UpdateVolumesStrategyMigration)...)
+		errs = append(errs, oneOf(*u, path.Child("updateVolumesStrategy"), v1.UpdateVolumesStrategyReplacement,
+			v1.UpdateVolumesStrategyMigration)...)
 	}
 	return errs
 }

@@ -39,19 +39,21 @@ func validateDataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path) field.
 		case seen[name]:
 			errs = append(errs, field.Duplicate(at.Child("metadata", "name"), name))
 		case !slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, func(v v1.Volume) bool { return namesDataVolume(&v, name) }):
-			errs = append(errs, field.Invalid(at.Child("metadata", "name"), name, "no volume of spec.template.spec.volumes names it: add one with dataVolume or persistentVolumeClaim"))
+			errs = append(errs, field.Invalid(at.Child("metadata", "name"), name,
+				"no volume of spec.template.spec.volumes names it: add one with dataVolume or persistentVolumeClaim"))
 		}
 		seen[name] = true
 	}
 	return InOrder(errs)
 }
 
-// namesDataVolume says whether the volume is the writable disk of a DataVolume.
+// namesDataVolume reports whether the volume is the writable disk of a DataVolume.
 func namesDataVolume(v *v1.Volume, dataVolume string) bool {
-	return v.DataVolume != nil && v.DataVolume.Name == dataVolume || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == dataVolume
+	return v.DataVolume != nil && v.DataVolume.Name == dataVolume ||
+		v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == dataVolume
 }
 
-// templateSize is the template's size in bytes.
+// templateSize returns the template's size in bytes.
 func templateSize(t *v1.DataVolumeTemplate) int {
 	size := len(t.Spec.Raw)
 	for _, more := range []map[string]string{t.ObjectMeta.Labels, t.ObjectMeta.Annotations} {
@@ -96,7 +98,8 @@ type dataVolumeFields struct {
 // dataVolumeSources are CDI's kinds of sources. virt-controller may clone from any namespace, and
 // checks the rights for the two kinds that name a namespace. So it passes on no kind that it does
 // not know: the kind could name a namespace too.
-var dataVolumeSources = []string{"blank", "gcs", "http", "imageio", "pvc", "registry", "s3", "snapshot", "upload", "vddk"}
+var dataVolumeSources = []string{"blank", "gcs", "http", "imageio", "pvc", "registry", "s3", "snapshot", "upload",
+	"vddk"}
 
 func (f *dataVolumeFields) validate(path *field.Path) field.ErrorList {
 	if errs := validateCase(f.fields, path, "source", "sourceRef", "storage", "pvc"); len(errs) > 0 {
@@ -115,7 +118,8 @@ func (f *dataVolumeFields) validate(path *field.Path) field.ErrorList {
 	case ref:
 		return append(errs, f.validateRef(path.Child("sourceRef"))...)
 	case !populated:
-		return append(errs, field.Required(path.Child("source"), "set source or sourceRef, or a dataSource or dataSourceRef of the claim"))
+		return append(errs, field.Required(path.Child("source"),
+			"set source or sourceRef, or a dataSource or dataSourceRef of the claim"))
 	}
 	return errs
 }
@@ -151,7 +155,8 @@ func (f *dataVolumeFields) validateClaim(path *field.Path) (errs field.ErrorList
 	}
 	errs = append(errs, validateCase(ref, path.Child("dataSourceRef"), "namespace")...)
 	if n := ref["namespace"]; n != nil && n != "" && n != f.namespace {
-		errs = append(errs, field.Forbidden(path.Child("dataSourceRef", "namespace"), "only the VirtualMachine's own namespace is supported"))
+		errs = append(errs, field.Forbidden(path.Child("dataSourceRef", "namespace"),
+			"only the VirtualMachine's own namespace is supported"))
 	}
 	return errs, true
 }
@@ -159,7 +164,8 @@ func (f *dataVolumeFields) validateClaim(path *field.Path) (errs field.ErrorList
 func (f *dataVolumeFields) validateSource(path *field.Path) field.ErrorList {
 	source, ok := f.fields["source"].(map[string]any)
 	if !ok || len(source) != 1 {
-		return field.ErrorList{field.Invalid(path, field.OmitValueType{}, fmt.Sprintf("must have exactly one of %v", dataVolumeSources))}
+		return field.ErrorList{field.Invalid(path, field.OmitValueType{},
+			fmt.Sprintf("must have exactly one of %v", dataVolumeSources))}
 	}
 	for kind, value := range source {
 		of, ok := value.(map[string]any)

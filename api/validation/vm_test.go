@@ -30,9 +30,12 @@ func TestValidateVirtualMachine(t *testing.T) {
 		"receiver": {func(vm *v1.VirtualMachine) {
 			vm.Spec.RunStrategy = ptr.To[v1.VirtualMachineRunStrategy]("WaitAsReceiver")
 		}, "spec.runStrategy: Unsupported"},
-		"instancetype": {func(vm *v1.VirtualMachine) { vm.Spec.Instancetype = &v1.InstancetypeMatcher{} }, "spec.instancetype: Invalid value: \"\": either name or inferFromVolume must be set"},
-		"preference":   {func(vm *v1.VirtualMachine) { vm.Spec.Preference = &v1.PreferenceMatcher{} }, "spec.preference: Invalid value: \"\": either name or inferFromVolume must be set"},
-		"data volumes": {func(vm *v1.VirtualMachine) { vm.Spec.DataVolumeTemplates = make([]v1.DataVolumeTemplate, 33) }, "spec.dataVolumeTemplates: Too many"},
+		"instancetype": {func(vm *v1.VirtualMachine) { vm.Spec.Instancetype = &v1.InstancetypeMatcher{} },
+			"spec.instancetype: Invalid value: \"\": either name or inferFromVolume must be set"},
+		"preference": {func(vm *v1.VirtualMachine) { vm.Spec.Preference = &v1.PreferenceMatcher{} },
+			"spec.preference: Invalid value: \"\": either name or inferFromVolume must be set"},
+		"data volumes": {func(vm *v1.VirtualMachine) { vm.Spec.DataVolumeTemplates = make([]v1.DataVolumeTemplate, 33) },
+			"spec.dataVolumeTemplates: Too many"},
 		"replacement": {func(vm *v1.VirtualMachine) {
 			vm.Spec.UpdateVolumesStrategy = ptr.To(v1.UpdateVolumesStrategyReplacement)
 		}, ""},
@@ -46,7 +49,9 @@ func TestValidateVirtualMachine(t *testing.T) {
 		},
 			"spec.template.metadata.annotations"},
 		"no memory": {func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Domain.Resources = v1.ResourceRequirements{} }, ""},
-		"metrics":   {func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Domain.Devices.DownwardMetrics = &v1.Unsupported{} }, "spec.template.spec.domain.devices.downwardMetrics: Forbidden"},
+		"metrics": {func(vm *v1.VirtualMachine) {
+			vm.Spec.Template.Spec.Domain.Devices.DownwardMetrics = &v1.Unsupported{}
+		}, "spec.template.spec.domain.devices.downwardMetrics: Forbidden"},
 	} {
 		vm := validVM(t)
 		c.edit(vm)
@@ -66,7 +71,8 @@ func TestValidateVirtualMachine(t *testing.T) {
 
 func parsedVM(t *testing.T, text string) *v1.VirtualMachine {
 	t.Helper()
-	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns", UID: "5d307ca9-b3ef-428c-8861-06e72d69f223", Generation: 3}}
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns",
+		UID: "5d307ca9-b3ef-428c-8861-06e72d69f223", Generation: 3}}
 	if err := json.Unmarshal([]byte(text), &vm.Spec); err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,7 @@ const (
 	maxGraceSeconds = 365 * 24 * 3600
 )
 
-// The schema has these patterns too. The text that they match becomes part of QEMU's command
-// line.
+// The schema has these patterns too. The text that they match becomes part of QEMU's command line.
 var (
 	cpuModel      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	serialNumber  = regexp.MustCompile(`^[A-Za-z0-9_.+-]{0,256}$`)
@@ -36,8 +35,7 @@ var (
 )
 
 // ValidateVirtualMachineInstance returns every error of a defaulted VMI at once, with exact paths. The schema refuses
-// most of them before. The controllers call it all the same, so that an object that got
-// past the schema has no effect.
+// most of them before. The controllers call it all the same, so that an object that got past the schema has no effect.
 func ValidateVirtualMachineInstance(vmi *v1.VirtualMachineInstance) field.ErrorList {
 	errs := validateAnnotations(vmi.Annotations, field.NewPath("metadata", "annotations"))
 	errs = append(errs, validateEvictedName(&vmi.Spec, vmi.Name)...)
@@ -52,7 +50,8 @@ func validateSpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.E
 		errs = append(errs, field.NotSupported(path.Child("architecture"), spec.Architecture, v1.Architectures()))
 	}
 	if g := spec.TerminationGracePeriodSeconds; g != nil && (*g < 0 || *g > maxGraceSeconds) {
-		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *g, "must be between 0 and 31536000, a year"))
+		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *g,
+			"must be between 0 and 31536000, a year"))
 	}
 	errs = append(errs, validatePlacement(spec, path)...)
 	domain := path.Child("domain")
@@ -63,7 +62,8 @@ func validateSpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.E
 	if spec.Domain.Memory.Guest != nil {
 		errs = append(errs, validateCeiling(&spec.Domain, domain)...)
 	}
-	errs = append(errs, validateMachineType(spec.Domain.Machine.Type, spec.Architecture, domain.Child("machine", "type"))...)
+	errs = append(errs, validateMachineType(spec.Domain.Machine.Type, spec.Architecture,
+		domain.Child("machine", "type"))...)
 	errs = append(errs, validateARM64(spec, path)...)
 	errs = append(errs, validateFirmware(spec.Domain.Firmware, domain.Child("firmware"))...)
 	errs = append(errs, validateUEFI(&spec.Domain, spec.Architecture, domain)...)
@@ -74,7 +74,8 @@ func validateSpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.E
 	errs = append(errs, validateHyperv(&spec.Domain, domain)...)
 	errs = append(errs, validateClock(spec.Domain.Clock, domain.Child("clock"))...)
 	if f := spec.Domain.Features; f != nil && f.APIC != nil && f.APIC.Enabled != nil && !*f.APIC.Enabled {
-		errs = append(errs, field.Invalid(domain.Child("features", "apic", "enabled"), false, "a q35 machine always has an APIC"))
+		errs = append(errs, field.Invalid(domain.Child("features", "apic", "enabled"), false,
+			"a q35 machine always has an APIC"))
 	}
 	errs = append(errs, validateVolumes(spec.Volumes, path.Child("volumes"))...)
 	errs = append(errs, validateServiceAccounts(spec, path)...)

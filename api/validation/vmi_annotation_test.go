@@ -12,8 +12,10 @@ import (
 
 func TestAnnotationWithoutEffectIsWarnedOf(t *testing.T) {
 	path := field.NewPath("metadata", "annotations")
-	got := AnnotationWarnings(map[string]string{"kubevirt.io/libvirt-log-filters": "1:qemu", "example.com/other": "kept"}, path)
-	if len(got) != 1 || !strings.HasPrefix(got[0], "metadata.annotations[kubevirt.io/libvirt-log-filters] has no effect: ") {
+	got := AnnotationWarnings(map[string]string{"kubevirt.io/libvirt-log-filters": "1:qemu", "example.com/other": "kept"},
+		path)
+	if len(got) != 1 || !strings.HasPrefix(got[0],
+		"metadata.annotations[kubevirt.io/libvirt-log-filters] has no effect: ") {
 		t.Errorf("%q", got)
 	}
 	if got := AnnotationWarnings(map[string]string{v1.NoFreePageReportingAnnotation: "true"}, path); got != nil {

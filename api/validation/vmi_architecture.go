@@ -29,10 +29,13 @@ func validateARM64(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.
 		}
 	}
 	if d.Firmware.Bootloader != nil {
-		forbid(d.Firmware.Bootloader.BIOS != nil, domain.Child("firmware", "bootloader", "bios"), "guests of arm64 start with UEFI: leave the boot loader out, or set efi")
+		forbid(d.Firmware.Bootloader.BIOS != nil, domain.Child("firmware", "bootloader", "bios"),
+			"guests of arm64 start with UEFI: leave the boot loader out, or set efi")
 	}
 	if efi := d.UEFI(); efi != nil {
-		forbid(efi.Secure(), domain.Child("firmware", "bootloader", "efi", "secureBoot"), "guests of arm64 have no secure boot: nothing would keep the guest from its firmware's keys; set it to false, or leave it out")
+		forbid(efi.Secure(), domain.Child("firmware", "bootloader", "efi", "secureBoot"),
+			"guests of arm64 have no secure boot: nothing would keep the guest from its firmware's keys; set it to false, or "+
+				"leave it out")
 	}
 	forbid(d.Firmware.ACPI != nil, domain.Child("firmware", "acpi"), "QEMU adds no ACPI tables to a machine of arm64")
 	cpu := domain.Child("cpu")
@@ -40,21 +43,25 @@ func validateARM64(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.
 		errs = append(errs, field.NotSupported(cpu.Child("model"), d.CPU.Model, []string{v1.CPUModeHostPassthrough}))
 	}
 	if d.CPU.Threads != 1 {
-		errs = append(errs, field.Invalid(cpu.Child("threads"), d.CPU.Threads, "the cores of guests of arm64 have one thread each"))
+		errs = append(errs, field.Invalid(cpu.Child("threads"), d.CPU.Threads,
+			"the cores of guests of arm64 have one thread each"))
 	}
 	forbid(len(d.CPU.Features) > 0, cpu.Child("features"), "the CPU of a guest of arm64 is the node's, as it is")
 	forbid(d.CPU.MaxSockets > d.CPU.Sockets, cpu.Child("maxSockets"), "QEMU plugs no CPUs into a machine of arm64")
 	forbid(d.Devices.Watchdog != nil, devices.Child("watchdog"), ofAMD64)
 	forbid(d.Devices.Sound != nil, devices.Child("sound"), ofAMD64)
 	for i, device := range d.Devices.PanicDevices {
-		forbid(slices.Contains([]v1.PanicDeviceModel{v1.PanicISA, v1.PanicHyperv}, ptr.Deref(device.Model, "")), devices.Child("panicDevices").Index(i).Child("model"),
+		forbid(slices.Contains([]v1.PanicDeviceModel{v1.PanicISA, v1.PanicHyperv}, ptr.Deref(device.Model, "")),
+			devices.Child("panicDevices").Index(i).Child("model"),
 			"guests of arm64 have no such panic device; use pvpanic, or leave the model out")
 	}
 	for i := range d.Devices.Disks {
 		disk := &d.Devices.Disks[i]
 		at := devices.Child("disks").Index(i)
-		forbid(disk.Disk != nil && disk.Disk.Bus == v1.DiskBusSATA, at.Child("disk", "bus"), "guests of arm64 have no bus sata; use virtio, scsi or usb")
-		forbid(disk.CDRom != nil && disk.CDRom.Bus == v1.DiskBusSATA, at.Child("cdrom", "bus"), "guests of arm64 have no bus sata; use scsi or usb")
+		forbid(disk.Disk != nil && disk.Disk.Bus == v1.DiskBusSATA, at.Child("disk", "bus"),
+			"guests of arm64 have no bus sata; use virtio, scsi or usb")
+		forbid(disk.CDRom != nil && disk.CDRom.Bus == v1.DiskBusSATA, at.Child("cdrom", "bus"),
+			"guests of arm64 have no bus sata; use scsi or usb")
 	}
 	usb := len(d.Devices.Inputs) + 2 // and a keyboard, and a tablet
 	for i := range d.Devices.Disks {
@@ -62,12 +69,15 @@ func validateARM64(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.
 			usb++
 		}
 	}
-	forbid(usb > maxUSBPorts, devices.Child("inputs"), "the USB controller has 15 ports for keyboard, tablet, inputs and disks")
+	forbid(usb > maxUSBPorts, devices.Child("inputs"),
+		"the USB controller has 15 ports for keyboard, tablet, inputs and disks")
 	for i, nic := range d.Devices.Interfaces {
 		if nic.Model != "virtio" {
-			errs = append(errs, field.NotSupported(devices.Child("interfaces").Index(i).Child("model"), nic.Model, []string{"virtio"}))
+			errs = append(errs, field.NotSupported(devices.Child("interfaces").Index(i).Child("model"), nic.Model,
+				[]string{"virtio"}))
 		}
-		forbid(nic.ACPIIndex != 0, devices.Child("interfaces").Index(i).Child("acpiIndex"), "QEMU tells guests of arm64 no number of a card")
+		forbid(nic.ACPIIndex != 0, devices.Child("interfaces").Index(i).Child("acpiIndex"),
+			"QEMU tells guests of arm64 no number of a card")
 	}
 	if v := d.Devices.Video; v != nil && !slices.Contains([]string{"virtio", "ramfb"}, v.Type) {
 		errs = append(errs, field.NotSupported(devices.Child("video", "type"), v.Type, []string{"virtio", "ramfb"}))

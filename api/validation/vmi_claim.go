@@ -31,7 +31,8 @@ func validateEphemeral(s *v1.EphemeralVolumeSource, path *field.Path) field.Erro
 func validateHostDisk(h *v1.HostDisk, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if !v1.IsCleanPath(h.Path) || h.Path == "/" || strings.ContainsAny(h.Path, ":,") {
-		errs = append(errs, field.Invalid(path.Child("path"), h.Path, `must be an absolute path without ".", "..", "//", ":" and ","`))
+		errs = append(errs, field.Invalid(path.Child("path"), h.Path,
+			`must be an absolute path without ".", "..", "//", ":" and ","`))
 	}
 	switch h.Type {
 	case v1.HostDiskExists:
@@ -45,7 +46,8 @@ func validateHostDisk(h *v1.HostDisk, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(path.Child("capacity"), h.Capacity.String(), "must be between 1 and 64Ti"))
 		}
 	default:
-		errs = append(errs, field.NotSupported(path.Child("type"), h.Type, []v1.HostDiskType{v1.HostDiskExists, v1.HostDiskExistsOrCreate}))
+		errs = append(errs, field.NotSupported(path.Child("type"), h.Type,
+			[]v1.HostDiskType{v1.HostDiskExists, v1.HostDiskExistsOrCreate}))
 	}
 	return errs
 }
@@ -60,7 +62,8 @@ func ValidateHostDisks(vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfig
 		}
 		if _, _, ok := config.HostDiskFolder(v.HostDisk); !ok {
 			errs = append(errs, field.Forbidden(field.NewPath("spec", "volumes").Index(i).Child("hostDisk", "path"),
-				"lies below no folder that the cluster's configuration permits (hostDisk.folders in the KubeVirt object's configuration)"))
+				"lies below no folder that the cluster's configuration permits (hostDisk.folders in the KubeVirt object's "+
+					"configuration)"))
 		}
 	}
 	return errs

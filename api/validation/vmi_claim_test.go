@@ -21,12 +21,15 @@ func TestValidateClaim(t *testing.T) {
 		}
 	}
 	edits{
-		"a claim":               {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "data.1"}, v1.Disk{}), ""},
-		"no name":               {claim(v1.PersistentVolumeClaimVolumeSource{}, v1.Disk{}), ".claimName"},
-		"a path":                {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "../data"}, v1.Disk{}), ".claimName"},
-		"hotpluggable":          {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "data", Hotpluggable: true}, v1.Disk{}), ".hotpluggable"},
-		"read-only as a CD-ROM": {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, v1.Disk{CDRom: &v1.CDRomTarget{}}), ""},
-		"read-only on SATA":     {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, v1.Disk{}), "spec.domain.devices.disks[2].disk.bus"},
+		"a claim": {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "data.1"}, v1.Disk{}), ""},
+		"no name": {claim(v1.PersistentVolumeClaimVolumeSource{}, v1.Disk{}), ".claimName"},
+		"a path":  {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "../data"}, v1.Disk{}), ".claimName"},
+		"hotpluggable": {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "data", Hotpluggable: true},
+			v1.Disk{}), ".hotpluggable"},
+		"read-only as a CD-ROM": {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true},
+			v1.Disk{CDRom: &v1.CDRomTarget{}}), ""},
+		"read-only on SATA": {claim(v1.PersistentVolumeClaimVolumeSource{ClaimName: "data", ReadOnly: true}, v1.Disk{}),
+			"spec.domain.devices.disks[2].disk.bus"},
 	}.try(t, "spec.volumes[2].persistentVolumeClaim")
 }
 
@@ -40,7 +43,8 @@ func TestValidateSourceOnClaim(t *testing.T) {
 		{v1.Volume{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}}, 0},
 		{v1.Volume{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "a", ReadOnly: true}}, 0},
 		{v1.Volume{Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "a"}}}, 0},
-		{v1.Volume{Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "a", ReadOnly: true}}}, 0},
+		{v1.Volume{Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "a",
+			ReadOnly: true}}}, 0},
 		{v1.Volume{Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &v1.EphemeralClaim{ClaimName: "/a"}}}, 1},
 		{v1.Volume{Ephemeral: &v1.EphemeralVolumeSource{}}, 1},
 	} {
@@ -62,7 +66,8 @@ func TestValidateHostDisk(t *testing.T) {
 		{v1.HostDisk{Path: "/vms/a.img", Type: "Folder"}, "type"},
 		{v1.HostDisk{Path: "/vms/a.img", Type: v1.HostDiskExists, Capacity: gib}, "capacity"},
 		{v1.HostDisk{Path: "/vms/a.img", Type: v1.HostDiskExistsOrCreate}, "capacity"},
-		{v1.HostDisk{Path: "/vms/a.img", Type: v1.HostDiskExistsOrCreate, Capacity: ptr.To(resource.MustParse("0"))}, "capacity"},
+		{v1.HostDisk{Path: "/vms/a.img", Type: v1.HostDiskExistsOrCreate, Capacity: ptr.To(resource.MustParse("0"))},
+			"capacity"},
 		{v1.HostDisk{Path: "a.img", Type: v1.HostDiskExists}, "path"},
 		{v1.HostDisk{Path: "/", Type: v1.HostDiskExists}, "path"},
 		{v1.HostDisk{Path: "", Type: v1.HostDiskExists}, "path"},

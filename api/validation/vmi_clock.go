@@ -54,14 +54,17 @@ func validateClockOffset(c *v1.Clock, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if c.UTC != nil {
 		if n := ptr.Deref(c.UTC.OffsetSeconds, 0); n < -maxClockOffset || n > maxClockOffset {
-			errs = append(errs, field.Invalid(path.Child("utc", "offsetSeconds"), n, "must be between -1000000000 and 1000000000"))
+			errs = append(errs, field.Invalid(path.Child("utc", "offsetSeconds"), n,
+				"must be between -1000000000 and 1000000000"))
 		}
 		if c.Timezone != "" {
-			errs = append(errs, field.Invalid(path.Child("timezone"), c.Timezone, "the clock shows UTC or a time zone's time: leave out "+path.Child("utc").String()+", or timezone"))
+			errs = append(errs, field.Invalid(path.Child("timezone"), c.Timezone,
+				"the clock shows UTC or a time zone's time: leave out "+path.Child("utc").String()+", or timezone"))
 		}
 	}
 	if c.Timezone != "" && (len(c.Timezone) > 64 || !timezone.MatchString(c.Timezone)) {
-		errs = append(errs, field.Invalid(path.Child("timezone"), c.Timezone, "must be a time zone of the IANA such as Europe/Berlin"))
+		errs = append(errs, field.Invalid(path.Child("timezone"), c.Timezone,
+			"must be a time zone of the IANA such as Europe/Berlin"))
 	}
 	return errs
 }

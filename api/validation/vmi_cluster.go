@@ -10,10 +10,11 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// ValidateForCluster returns what the cluster's configuration does not permit
-// of a defaulted VMI, with exact paths. It adds to ValidateVirtualMachineInstance.
+// ValidateForCluster returns what the cluster's configuration does not permit of a defaulted VMI, with exact paths. It
+// adds to ValidateVirtualMachineInstance.
 func ValidateForCluster(vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfiguration) field.ErrorList {
-	return slices.Concat(ValidateHostDisks(vmi, config), validateMachines(vmi, config), validateBridges(vmi, config), ValidateBindings(vmi, config))
+	return slices.Concat(ValidateHostDisks(vmi, config), validateMachines(vmi, config), validateBridges(vmi, config),
+		ValidateBindings(vmi, config))
 }
 
 // validateMachines refuses a machine type that no pattern of emulatedMachines matches.
@@ -23,10 +24,12 @@ func validateMachines(vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfigu
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("spec", "domain", "machine", "type"), machine.Type,
-		fmt.Sprintf("the cluster's configuration permits these machine types only (emulatedMachines): %s", strings.Join(patterns, ", ")))}
+		fmt.Sprintf("the cluster's configuration permits these machine types only (emulatedMachines): %s",
+			strings.Join(patterns, ", ")))}
 }
 
-// emulatedMachines are patterns of the machine types that guests of an architecture may have; empty for every type.
+// emulatedMachines returns patterns of the machine types that guests of an architecture may have, or none if they may
+// have every type.
 func emulatedMachines(c *v1.KubeVirtConfiguration, architecture string) []string {
 	if architecture == v1.ARM64 {
 		if a := c.ArchitectureConfiguration; a != nil && a.Arm64 != nil {
@@ -52,7 +55,8 @@ func validateBridges(vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfigur
 	var errs field.ErrorList
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.Bridge != nil && onPod[nic.Name] {
-			errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("bridge"),
+			errs = append(errs, field.Forbidden(
+				field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("bridge"),
 				"the cluster's configuration permits no bridge interface on the pod network"))
 		}
 	}
@@ -69,9 +73,12 @@ func ValidateBindings(vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfigu
 		path := field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("binding", "name")
 		plugin, registered := config.BindingPlugin(nic.Binding.Name)
 		if !registered {
-			errs = append(errs, field.Invalid(path, nic.Binding.Name, "the KubeVirt object has no such plugin in spec.configuration.network.binding: an administrator may register it there, with domainAttachmentType managedTap"))
+			errs = append(errs, field.Invalid(path, nic.Binding.Name, "the KubeVirt object has no such plugin in "+
+				"spec.configuration.network.binding: an administrator may register it there, with domainAttachmentType managedTap"))
 		} else if why := plugin.WhyRefused(); why != "" {
-			errs = append(errs, field.Invalid(path, nic.Binding.Name, "the plugin "+why+": use a plugin with domainAttachmentType managedTap and nothing but migration, or bridge, or masquerade"))
+			errs = append(errs, field.Invalid(path, nic.Binding.Name,
+				"the plugin "+why+": use a plugin with domainAttachmentType managedTap and nothing but migration, or bridge, or "+
+					"masquerade"))
 		}
 	}
 	return errs

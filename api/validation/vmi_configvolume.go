@@ -21,7 +21,8 @@ var (
 	// fileName is what an entry of a ConfigMap may be called, and what the launcher can write into a disk.
 	fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,253}$`)
 	// podField are the fields that a pod's downward API has for volumes.
-	podField = regexp.MustCompile(`^metadata\.(name|namespace|uid|labels|annotations|(labels|annotations)\['([^']{1,317})'\])$`)
+	podField = regexp.MustCompile(
+		`^metadata\.(name|namespace|uid|labels|annotations|(labels|annotations)\['([^']{1,317})'\])$`)
 )
 
 const (
@@ -97,7 +98,8 @@ func validateFields(fields []corev1.DownwardAPIVolumeFile, path *field.Path) fie
 		case len(parts) > maxFolders+1, strings.HasPrefix(f.Path, ".."),
 			slices.ContainsFunc(parts, func(s string) bool { return !fileName.MatchString(s) || s == "." || s == ".." }):
 			errs = append(errs, field.Invalid(p.Child("path"), f.Path,
-				fmt.Sprintf("must be a file, in at most %d folders; names are of letters, digits and . _ -, and the first does not begin with ..", maxFolders)))
+				fmt.Sprintf("must be a file, in at most %d folders; names are of letters, digits and . _ -, and the first does "+
+					"not begin with ..", maxFolders)))
 		case seen.Has(f.Path):
 			errs = append(errs, field.Duplicate(p.Child("path"), f.Path))
 		}
@@ -116,9 +118,11 @@ func validateField(f *corev1.DownwardAPIVolumeFile, path *field.Path) field.Erro
 		if r.APIVersion != "" && r.APIVersion != "v1" {
 			errs = append(errs, field.NotSupported(path.Child("fieldRef", "apiVersion"), r.APIVersion, []string{"v1"}))
 		}
-		if m := podField.FindStringSubmatch(r.FieldPath); m == nil || m[3] != "" && len(utilvalidation.IsQualifiedName(m[3])) > 0 {
+		if m := podField.FindStringSubmatch(r.FieldPath); m == nil || m[3] != "" &&
+			len(utilvalidation.IsQualifiedName(m[3])) > 0 {
 			errs = append(errs, field.Invalid(path.Child("fieldRef", "fieldPath"), r.FieldPath,
-				"must be metadata.name, .namespace, .uid, .labels, .annotations, .labels['KEY'] or .annotations['KEY'], of the launcher pod, which has the VMI's labels and annotations"))
+				"must be metadata.name, .namespace, .uid, .labels, .annotations, .labels['KEY'] or .annotations['KEY'], of the "+
+					"launcher pod, which has the VMI's labels and annotations"))
 		}
 	}
 	if r := f.ResourceFieldRef; r != nil {
@@ -126,7 +130,8 @@ func validateField(f *corev1.DownwardAPIVolumeFile, path *field.Path) field.Erro
 		if r.ContainerName != launcherContainer {
 			errs = append(errs, field.NotSupported(at.Child("containerName"), r.ContainerName, []string{launcherContainer}))
 		}
-		errs = append(errs, oneOf(r.Resource, at.Child("resource"), "limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage")...)
+		errs = append(errs, oneOf(r.Resource, at.Child("resource"), "limits.cpu", "limits.memory", "limits.ephemeral-storage",
+			"requests.cpu", "requests.memory", "requests.ephemeral-storage")...)
 	}
 	return errs
 }
@@ -141,7 +146,8 @@ func validateServiceAccounts(spec *v1.VirtualMachineInstanceSpec, path *field.Pa
 		}
 		at := path.Child("volumes").Index(i).Child("serviceAccount", "serviceAccountName")
 		if i := slices.IndexFunc(spec.Volumes[:i], func(v v1.Volume) bool { return v.ServiceAccount != nil }); i >= 0 {
-			errs = append(errs, field.Forbidden(at, fmt.Sprintf("only one volume may be a service account, and %s is", spec.Volumes[i].Name)))
+			errs = append(errs, field.Forbidden(at,
+				fmt.Sprintf("only one volume may be a service account, and %s is", spec.Volumes[i].Name)))
 		} else if name := v.ServiceAccount.ServiceAccountName; before != "" && name != before {
 			errs = append(errs, field.Invalid(at, name, "a pod has one service account, and spec.serviceAccountName is "+before))
 		}

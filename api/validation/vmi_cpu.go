@@ -16,7 +16,8 @@ func validateCPU(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	c := d.CPU
 	// In floating point, since three numbers of 32 bits overflow 64.
 	if n := float64(c.Cores) * float64(c.Sockets) * float64(c.Threads); n < 1 || n > v1.MaxVCPUs {
-		errs = append(errs, field.Invalid(path.Child("cpu"), n, fmt.Sprintf("cores × sockets × threads must be between 1 and %d", v1.MaxVCPUs)))
+		errs = append(errs, field.Invalid(path.Child("cpu"), n,
+			fmt.Sprintf("cores × sockets × threads must be between 1 and %d", v1.MaxVCPUs)))
 	}
 	if !cpuModel.MatchString(c.Model) {
 		errs = append(errs, field.Invalid(path.Child("cpu", "model"), c.Model, "must be letters, digits, '.', '_' and '-'"))
@@ -25,7 +26,8 @@ func validateCPU(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return append(errs, validateEVMCS(d, path)...)
 }
 
-var featurePolicies = []v1.FeaturePolicy{"", v1.FeatureForce, v1.FeatureRequire, v1.FeatureOptional, v1.FeatureDisable, v1.FeatureForbid}
+var featurePolicies = []v1.FeaturePolicy{"", v1.FeatureForce, v1.FeatureRequire, v1.FeatureOptional, v1.FeatureDisable,
+	v1.FeatureForbid}
 
 // maxCPUFeatures bounds QEMU's argument.
 const maxCPUFeatures = 256
@@ -43,7 +45,8 @@ func validateCPUFeatures(features []v1.CPUFeature, path *field.Path) field.Error
 		at, name := path.Index(i), f.QEMUName()
 		switch {
 		case !cpuFeatureName.MatchString(f.Name):
-			errs = append(errs, field.Invalid(at.Child("name"), f.Name, "must be the name of a CPU feature, such as vmx: lower-case letters, digits, '.', '_' and '-'"))
+			errs = append(errs, field.Invalid(at.Child("name"), f.Name,
+				"must be the name of a CPU feature, such as vmx: lower-case letters, digits, '.', '_' and '-'"))
 		case seen[name]:
 			errs = append(errs, field.Duplicate(at.Child("name"), f.Name))
 		}
@@ -63,7 +66,8 @@ func validateEVMCS(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	for i, f := range d.CPU.Features {
 		if f.Name == v1.NestedVirtualization && f.Policy != "" && f.Policy != v1.FeatureRequire {
 			at := path.Child("cpu", "features").Index(i).Child("policy")
-			return field.ErrorList{field.Invalid(at, f.Policy, fmt.Sprintf("%s needs %s: set require", path.Child("features", "hyperv", "evmcs"), v1.NestedVirtualization))}
+			return field.ErrorList{field.Invalid(at, f.Policy,
+				fmt.Sprintf("%s needs %s: set require", path.Child("features", "hyperv", "evmcs"), v1.NestedVirtualization))}
 		}
 	}
 	return nil
@@ -71,20 +75,22 @@ func validateEVMCS(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 
 // warnCPUModel names a model that no QEMU has: no node would take the guest.
 func warnCPUModel(c *v1.CPU, architecture string, path *field.Path) []string {
-	if c == nil || c.Model == "" || c.Model == v1.HostModel || c.Model == v1.HostPassthrough || architecture == v1.ARM64 || v1.KnownCPUModel(c.Model) {
+	if c == nil || c.Model == "" || c.Model == v1.HostModel || c.Model == v1.HostPassthrough || architecture == v1.ARM64 ||
+		v1.KnownCPUModel(c.Model) {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s: QEMU has no CPU model %s, so no node takes the guest", path, c.Model)}
 }
 
-// validateDedicated returns what is wrong with a guest that has CPUs to itself. The kubelet gives a container CPUs of its own only if
-// the container's requests of CPU and memory are its limits, and the CPUs are a whole number.
+// validateDedicated returns what is wrong with a guest that has CPUs to itself. The kubelet gives a container CPUs of
+// its own only if the container's requests of CPU and memory are its limits, and the CPUs are a whole number.
 func validateDedicated(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	c := d.CPU
 	var errs field.ErrorList
 	if !c.Dedicated() {
 		if c.IsolateEmulatorThread {
-			errs = append(errs, field.Invalid(path.Child("cpu", "isolateEmulatorThread"), true, "should be only set in combination with dedicatedCpuPlacement"))
+			errs = append(errs, field.Invalid(path.Child("cpu", "isolateEmulatorThread"), true,
+				"should be only set in combination with dedicatedCpuPlacement"))
 		}
 		return errs
 	}
@@ -105,27 +111,31 @@ func validateDedicated(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 				invalid(kind, corev1.ResourceCPU, cpus.String(), fmt.Sprintf("must be cores × sockets × threads (%d)", c.VCPUs()))
 			}
 		}
-		if memory, ok := list[corev1.ResourceMemory]; ok && d.Memory.Hugepages == nil && d.Memory.Guest != nil && memory.Cmp(*d.Memory.Guest) < 0 {
-			invalid(kind, corev1.ResourceMemory, memory.String(), fmt.Sprintf("must not be less than memory.guest (%s)", d.Memory.Guest.String()))
+		if memory, ok := list[corev1.ResourceMemory]; ok && d.Memory.Hugepages == nil && d.Memory.Guest != nil &&
+			memory.Cmp(*d.Memory.Guest) < 0 {
+			invalid(kind, corev1.ResourceMemory, memory.String(),
+				fmt.Sprintf("must not be less than memory.guest (%s)", d.Memory.Guest.String()))
 		}
 	}
 	request, requested := d.Resources.Requests[corev1.ResourceMemory]
 	limit, limited := d.Resources.Limits[corev1.ResourceMemory]
 	if requested && limited && !request.Equal(limit) {
-		invalid("requests", corev1.ResourceMemory, request.String(), fmt.Sprintf("must be equal to limits (%s)", limit.String()))
+		invalid("requests", corev1.ResourceMemory, request.String(),
+			fmt.Sprintf("must be equal to limits (%s)", limit.String()))
 	}
 	return errs
 }
 
-// validateNUMA has KubeVirt's rules, in KubeVirt's words: NUMA nodes need CPUs and memory of their own, and the real-time scheduler needs NUMA
-// nodes. Memory that is plugged would be of no node.
+// validateNUMA applies KubeVirt's rules, in KubeVirt's words: NUMA nodes need CPUs and memory of their own, and the
+// real-time scheduler needs NUMA nodes. Memory that is plugged would be of no node.
 func validateNUMA(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	c, dedicated := d.CPU, path.Child("cpu", "dedicatedCpuPlacement")
 	numa, realtime := path.Child("cpu", "numa", "guestMappingPassthrough"), path.Child("cpu", "realtime")
 	var errs field.ErrorList
 	if c.MapsNUMA() {
 		needs := func(need *field.Path, must string) {
-			errs = append(errs, field.Forbidden(numa, fmt.Sprintf("%s must be %s when NUMA topology strategy is set in %s", need, must, numa)))
+			errs = append(errs, field.Forbidden(numa,
+				fmt.Sprintf("%s must be %s when NUMA topology strategy is set in %s", need, must, numa)))
 		}
 		if !c.DedicatedCPUPlacement {
 			needs(dedicated, "set to true")
@@ -134,14 +144,16 @@ func validateNUMA(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 			needs(path.Child("memory", "hugepages"), "requested")
 		}
 		if d.Memory.MaxGuest != nil {
-			errs = append(errs, field.Forbidden(path.Child("memory", "maxGuest"), "Memory hotplug is not compatible with guest mapping passthrough"))
+			errs = append(errs, field.Forbidden(path.Child("memory", "maxGuest"),
+				"Memory hotplug is not compatible with guest mapping passthrough"))
 		}
 	}
 	if c.Realtime == nil {
 		return errs
 	}
 	if !c.DedicatedCPUPlacement {
-		errs = append(errs, field.Required(dedicated, fmt.Sprintf("%s must be set to true when %s is used", dedicated, realtime)))
+		errs = append(errs, field.Required(dedicated,
+			fmt.Sprintf("%s must be set to true when %s is used", dedicated, realtime)))
 	}
 	if !c.MapsNUMA() {
 		errs = append(errs, field.Required(numa, fmt.Sprintf("%s must be defined when %s is used", numa, realtime)))

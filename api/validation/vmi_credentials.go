@@ -60,7 +60,8 @@ func validateSSHPublicKey(k *v1.SSHPublicKeyAccessCredential, volumes []v1.Volum
 func validateUserPassword(p *v1.UserPasswordAccessCredential, path *field.Path) field.ErrorList {
 	errs := validateCredentialSecret(p.Source.Secret, path)
 	if p.PropagationMethod.QemuGuestAgent == nil {
-		errs = append(errs, field.Invalid(path.Child("propagationMethod"), "", path.String()+" must have exactly one propagationMethod set"))
+		errs = append(errs, field.Invalid(path.Child("propagationMethod"), "",
+			path.String()+" must have exactly one propagationMethod set"))
 	}
 	return errs
 }
@@ -89,7 +90,8 @@ func validateGuestUsers(users []string, credential, path *field.Path) field.Erro
 	var errs field.ErrorList
 	switch {
 	case len(users) == 0:
-		errs = append(errs, field.Required(path, credential.String()+" requires at least one user to be present in the users list"))
+		errs = append(errs, field.Required(path,
+			credential.String()+" requires at least one user to be present in the users list"))
 	case len(users) > maxGuestUsers:
 		return field.ErrorList{field.TooMany(path, len(users), maxGuestUsers)}
 	}
@@ -98,7 +100,8 @@ func validateGuestUsers(users []string, credential, path *field.Path) field.Erro
 		case len(name) > maxGuestUserName:
 			errs = append(errs, field.TooLong(path.Index(i), "", maxGuestUserName))
 		case !guestUser.MatchString(name):
-			errs = append(errs, field.Invalid(path.Index(i), name, "no name of a user: letters, digits and _ . - @ $, of which the last three do not begin it"))
+			errs = append(errs, field.Invalid(path.Index(i), name,
+				"no name of a user: letters, digits and _ . - @ $, of which the last three do not begin it"))
 		case slices.Contains(users[:i], name):
 			errs = append(errs, field.Duplicate(path.Index(i), name))
 		}

@@ -12,7 +12,7 @@ import (
 
 var videoTypes = []string{"vga", "virtio", "bochs", "ramfb"}
 
-// onUSB is how many disks are on the USB controller, and inputs if there are such disks.
+// onUSB returns how many disks are on the USB controller, and inputs if there are such disks.
 func onUSB(d *v1.Devices) int {
 	disks, inputs := 0, 0
 	for i := range d.Disks {
@@ -45,7 +45,8 @@ func validateDevices(d *v1.Devices, path *field.Path) field.ErrorList {
 		errs = append(errs, field.TooMany(path.Child("inputs"), len(d.Inputs), maxInputs))
 	}
 	if n := onUSB(d); n > maxInputs {
-		errs = append(errs, field.Invalid(path.Child("disks"), n, fmt.Sprintf("the USB controller has %d ports for disks and inputs on bus usb", maxInputs)))
+		errs = append(errs, field.Invalid(path.Child("disks"), n,
+			fmt.Sprintf("the USB controller has %d ports for disks and inputs on bus usb", maxInputs)))
 	}
 	seen := map[string]bool{}
 	for i, input := range d.Inputs {
@@ -64,7 +65,8 @@ func validateDevices(d *v1.Devices, path *field.Path) field.ErrorList {
 	if d.Video != nil {
 		errs = append(errs, oneOf(d.Video.Type, path.Child("video", "type"), videoTypes...)...)
 		if !ptr.Deref(d.AutoattachGraphicsDevice, true) {
-			errs = append(errs, field.Forbidden(path.Child("video"), "autoattachGraphicsDevice is false: there is no graphics card"))
+			errs = append(errs, field.Forbidden(path.Child("video"),
+				"autoattachGraphicsDevice is false: there is no graphics card"))
 		}
 	}
 	return errs
@@ -84,7 +86,8 @@ func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 
 func validateIOThreads(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	policy := ptr.Deref(d.IOThreadsPolicy, "")
-	errs := oneOf(policy, path.Child("ioThreadsPolicy"), "", v1.IOThreadsPolicyShared, v1.IOThreadsPolicyAuto, v1.IOThreadsPolicySupplementalPool)
+	errs := oneOf(policy, path.Child("ioThreadsPolicy"), "", v1.IOThreadsPolicyShared, v1.IOThreadsPolicyAuto,
+		v1.IOThreadsPolicySupplementalPool)
 	count := path.Child("ioThreads", "supplementalPoolThreadCount")
 	var threads *uint32
 	if d.IOThreads != nil {
@@ -97,7 +100,9 @@ func validateIOThreads(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 		}
 	}
 	if own > v1.MaxIOThreads {
-		errs = append(errs, field.Invalid(path.Child("devices", "disks"), own, fmt.Sprintf("a machine has %d threads for disks at most, and more disks ask for their own (dedicatedIOThread)", v1.MaxIOThreads)))
+		errs = append(errs, field.Invalid(path.Child("devices", "disks"), own,
+			fmt.Sprintf("a machine has %d threads for disks at most, and more disks ask for their own (dedicatedIOThread)",
+				v1.MaxIOThreads)))
 	}
 	switch {
 	case threads == nil && policy == v1.IOThreadsPolicySupplementalPool:
@@ -162,7 +167,7 @@ func validateACPIIndexes(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// withoutACPI says whether the guest has no ACPI tables.
+// withoutACPI reports whether the guest has no ACPI tables.
 func withoutACPI(d *v1.DomainSpec) bool {
 	return d.Features != nil && !ptr.Deref(d.Features.ACPI.Enabled, true)
 }

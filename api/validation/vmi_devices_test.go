@@ -24,7 +24,9 @@ func TestValidateDevices(t *testing.T) {
 		"an input without name": {inputs(""), ".inputs[0].name"},
 		"as many inputs as fit": {inputs(sixteen[1:]...), ""},
 		"more inputs than fit":  {inputs(sixteen...), ".inputs"},
-		"input on PS/2":         {func(s *spec) { s.Domain.Devices.Inputs = []v1.Input{{Name: "a", Type: "tablet", Bus: "ps2"}} }, ".inputs[0].bus"},
+		"input on PS/2": {func(s *spec) {
+			s.Domain.Devices.Inputs = []v1.Input{{Name: "a", Type: "tablet", Bus: "ps2"}}
+		}, ".inputs[0].bus"},
 		"a watchdog without name": {func(s *spec) {
 			s.Domain.Devices.Watchdog = &v1.Watchdog{I6300ESB: &v1.I6300ESBWatchdog{Action: "reset"}}
 		}, ".watchdog.name"},

@@ -12,8 +12,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// maxSCSISerial is the longest serial number that QEMU takes for a SCSI disk, and maxUSBSerial for one on a USB bus. QEMU's disk there is a
-// SCSI disk behind a bridge, whose device_id is the serial number (hw/scsi/scsi-disk.c, hw/usb/dev-storage-classic.c).
+// maxSCSISerial is the longest serial number that QEMU takes for a SCSI disk, and maxUSBSerial for one on a USB bus.
+// QEMU's disk there is a SCSI disk behind a bridge, whose device_id is the serial number (hw/scsi/scsi-disk.c,
+// hw/usb/dev-storage-classic.c).
 const maxSCSISerial, maxUSBSerial = 36, 20
 
 // maxSerial returns the longest serial number of a disk on a bus, or 0 where the schema's bound is all.
@@ -48,7 +49,8 @@ func validateDisks(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.
 		errs = append(errs, validateDiskTuning(&d, p)...)
 		errs = append(errs, validateLun(&d, &volume, p)...)
 		if c := volume.PersistentVolumeClaim; c != nil && c.ReadOnly && d.Disk != nil && d.Disk.Bus == v1.DiskBusSATA {
-			errs = append(errs, field.Forbidden(p.Child("disk", "bus"), "a SATA hard disk cannot be read-only, and its volume is; use bus virtio or scsi, or a cdrom"))
+			errs = append(errs, field.Forbidden(p.Child("disk", "bus"),
+				"a SATA hard disk cannot be read-only, and its volume is; use bus virtio or scsi, or a cdrom"))
 		}
 		if volume.EmptyDisk != nil && (d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly) {
 			errs = append(errs, field.Invalid(p, d.Name, "an emptyDisk that cannot be written to is of no use"))
@@ -63,7 +65,8 @@ func validateDiskTarget(d *v1.Disk, path *field.Path) field.ErrorList {
 	case d.Disk != nil && d.CDRom != nil:
 		return field.ErrorList{field.Invalid(path, d.Name, "a disk is either disk or cdrom, not both")}
 	case d.Disk != nil && d.Disk.Bus == v1.DiskBusSATA && d.Disk.ReadOnly:
-		return field.ErrorList{field.Forbidden(disk.Child("readonly"), "a SATA hard disk cannot be read-only; use bus virtio or scsi, or a cdrom")}
+		return field.ErrorList{field.Forbidden(disk.Child("readonly"),
+			"a SATA hard disk cannot be read-only; use bus virtio or scsi, or a cdrom")}
 	case d.Disk != nil:
 		return oneOf(d.Disk.Bus, disk.Child("bus"), v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB, v1.DiskBusVirtio)
 	case d.CDRom != nil:
@@ -77,7 +80,8 @@ func validateDiskTarget(d *v1.Disk, path *field.Path) field.ErrorList {
 func warnDisks(disks []v1.Disk, path *field.Path) (out []string) {
 	for i, d := range disks {
 		if d.CDRom != nil && !ptr.Deref(d.CDRom.ReadOnly, true) {
-			out = append(out, fmt.Sprintf("%s has no effect: a CD-ROM is always read-only", path.Index(i).Child("cdrom", "readonly")))
+			out = append(out, fmt.Sprintf("%s has no effect: a CD-ROM is always read-only",
+				path.Index(i).Child("cdrom", "readonly")))
 		}
 	}
 	return out
@@ -109,7 +113,7 @@ func validateBootOrder(d *v1.Devices, path *field.Path) field.ErrorList {
 
 const maxDiscardGranularity = 1 << 30
 
-// asksBlockSize says whether the disk asks for block sizes at all.
+// asksBlockSize reports whether the disk asks for block sizes at all.
 func asksBlockSize(b *v1.BlockSize) bool { return b != nil && b.Custom != nil || b.MatchesVolume() }
 
 // validateDiskTuning checks how a disk's data is read and written. Whether it can be done so is only known where the
@@ -117,17 +121,21 @@ func asksBlockSize(b *v1.BlockSize) bool { return b != nil && b.Custom != nil ||
 func validateDiskTuning(d *v1.Disk, path *field.Path) field.ErrorList {
 	errs := oneOf(d.Cache, path.Child("cache"), "", v1.CacheNone, v1.CacheWriteThrough, v1.CacheWriteBack)
 	errs = append(errs, oneOf(d.IO, path.Child("io"), "", v1.IONative, v1.IOThreads, v1.IOURing)...)
-	errs = append(errs, oneOf(ptr.Deref(d.ErrorPolicy, ""), path.Child("errorPolicy"), "", v1.DiskErrorPolicyStop, v1.DiskErrorPolicyIgnore, v1.DiskErrorPolicyReport, v1.DiskErrorPolicyEnospace)...)
+	errs = append(errs, oneOf(ptr.Deref(d.ErrorPolicy, ""), path.Child("errorPolicy"), "", v1.DiskErrorPolicyStop,
+		v1.DiskErrorPolicyIgnore, v1.DiskErrorPolicyReport, v1.DiskErrorPolicyEnospace)...)
 	errs = append(errs, validateTag(d.Tag, path)...)
 	bus, _ := d.Target()
 	if d.IO == v1.IONative && d.Cache != "" && d.Cache != v1.CacheNone {
-		errs = append(errs, field.Forbidden(path.Child("io"), fmt.Sprintf("native I/O goes past the page cache, and cache is %s; use cache none, or io threads", d.Cache)))
+		errs = append(errs, field.Forbidden(path.Child("io"),
+			fmt.Sprintf("native I/O goes past the page cache, and cache is %s; use cache none, or io threads", d.Cache)))
 	}
 	if ptr.Deref(d.DedicatedIOThread, false) && bus != v1.DiskBusVirtio {
-		errs = append(errs, field.Forbidden(path.Child("dedicatedIOThread"), "only a disk on bus virtio can have a thread of its own"))
+		errs = append(errs, field.Forbidden(path.Child("dedicatedIOThread"),
+			"only a disk on bus virtio can have a thread of its own"))
 	}
 	if d.IsShared() && d.Cache != "" && d.Cache != v1.CacheNone {
-		errs = append(errs, field.Forbidden(path.Child("shareable"), fmt.Sprintf("guests that share a disk need cache none, and cache is %s", d.Cache)))
+		errs = append(errs, field.Forbidden(path.Child("shareable"),
+			fmt.Sprintf("guests that share a disk need cache none, and cache is %s", d.Cache)))
 	}
 	return append(errs, validateBlockSize(d, path.Child("blockSize"))...)
 }
@@ -159,7 +167,8 @@ func validateBlockSize(d *v1.Disk, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if b.MatchesVolume() {
-		errs = append(errs, field.Forbidden(path.Child("matchVolume"), "block sizes are either custom or those of the volume, not both"))
+		errs = append(errs, field.Forbidden(path.Child("matchVolume"),
+			"block sizes are either custom or those of the volume, not both"))
 	}
 	custom := path.Child("custom")
 	for _, size := range []struct {
@@ -174,13 +183,16 @@ func validateBlockSize(d *v1.Disk, path *field.Path) field.ErrorList {
 		return errs
 	}
 	if c.Logical > c.Physical {
-		errs = append(errs, field.Invalid(custom.Child("logical"), c.Logical, fmt.Sprintf("must not be more than the physical size, %d", c.Physical)))
+		errs = append(errs, field.Invalid(custom.Child("logical"), c.Logical,
+			fmt.Sprintf("must not be more than the physical size, %d", c.Physical)))
 	}
 	if d.Disk != nil && d.Disk.Bus == v1.DiskBusSATA && c.Logical != v1.MinBlockSize {
-		errs = append(errs, field.Invalid(custom.Child("logical"), c.Logical, "must be 512 on bus sata; use bus virtio or scsi"))
+		errs = append(errs, field.Invalid(custom.Child("logical"), c.Logical,
+			"must be 512 on bus sata; use bus virtio or scsi"))
 	}
 	if g := ptr.Deref(c.DiscardGranularity, 0); g%c.Logical != 0 || g > maxDiscardGranularity {
-		errs = append(errs, field.Invalid(custom.Child("discardGranularity"), g, "must be a multiple of the logical size, 1073741824 at most"))
+		errs = append(errs, field.Invalid(custom.Child("discardGranularity"), g,
+			"must be a multiple of the logical size, 1073741824 at most"))
 	}
 	return errs
 }

@@ -12,8 +12,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestValidateFilesystemClaims: a file system on a claim that is a device is refused, and the refusal names the field, the claim and what to do.
-// A claim of files, a claim of which nothing is known yet, and a disk on a device are not refused.
+// TestValidateFilesystemClaims: a file system on a claim that is a device is refused, and the refusal names the field,
+// the claim and what to do. A claim of files, a claim of which nothing is known yet, and a disk on a device are not
+// refused.
 func TestValidateFilesystemClaims(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	devices := &vmi.Spec.Domain.Devices
@@ -21,15 +22,18 @@ func TestValidateFilesystemClaims(t *testing.T) {
 		devices.Filesystems = append(devices.Filesystems, v1.Filesystem{Name: name, Virtiofs: &v1.FilesystemVirtiofs{}})
 	}
 	status := func(volume string, mode corev1.PersistentVolumeMode) v1.VolumeStatus {
-		return v1.VolumeStatus{Name: volume, PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "claim-" + volume, VolumeMode: ptr.To(mode)}}
+		return v1.VolumeStatus{Name: volume,
+			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "claim-" + volume, VolumeMode: ptr.To(mode)}}
 	}
-	vmi.Status.VolumeStatus = []v1.VolumeStatus{status("files", corev1.PersistentVolumeFilesystem), status("device", corev1.PersistentVolumeBlock), status("disk", corev1.PersistentVolumeBlock),
+	vmi.Status.VolumeStatus = []v1.VolumeStatus{status("files", corev1.PersistentVolumeFilesystem),
+		status("device", corev1.PersistentVolumeBlock), status("disk", corev1.PersistentVolumeBlock),
 		{Name: "unknown"}}
 	errs := ValidateFilesystemClaims(vmi)
 	if len(errs) != 1 {
 		t.Fatalf("%d errors, want one: %v", len(errs), errs)
 	}
-	for _, want := range []string{"spec.domain.devices.filesystems[1].name", `"device"`, "claim-device", "volumeMode: Block", "use a claim of mode Filesystem, or a disk"} {
+	for _, want := range []string{"spec.domain.devices.filesystems[1].name", `"device"`, "claim-device",
+		"volumeMode: Block", "use a claim of mode Filesystem, or a disk"} {
 		if !strings.Contains(errs[0].Error(), want) {
 			t.Errorf("%v does not name %q", errs[0], want)
 		}

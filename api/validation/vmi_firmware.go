@@ -44,7 +44,8 @@ func validateChassis(c *v1.Chassis, path *field.Path) field.ErrorList {
 		return nil
 	}
 	var errs field.ErrorList
-	for _, f := range []struct{ name, text string }{{"asset", c.Asset}, {"manufacturer", c.Manufacturer}, {"serial", c.Serial}, {"sku", c.SKU}, {"version", c.Version}} {
+	for _, f := range []struct{ name, text string }{{"asset", c.Asset}, {"manufacturer", c.Manufacturer},
+		{"serial", c.Serial}, {"sku", c.SKU}, {"version", c.Version}} {
 		if !smbiosText.MatchString(f.text) {
 			errs = append(errs, field.Invalid(path.Child(f.name), f.text, "must be at most 256 printable characters of ASCII"))
 		}
@@ -55,7 +56,8 @@ func validateChassis(c *v1.Chassis, path *field.Path) field.ErrorList {
 func validateFirmware(f *v1.Firmware, p *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if !machineUUID.MatchString(f.UUID) {
-		errs = append(errs, field.Invalid(p.Child("uuid"), f.UUID, "must be a UUID such as 5d307ca9-b3ef-428c-8861-06e72d69f223"))
+		errs = append(errs, field.Invalid(p.Child("uuid"), f.UUID,
+			"must be a UUID such as 5d307ca9-b3ef-428c-8861-06e72d69f223"))
 	}
 	if !serialNumber.MatchString(f.Serial) {
 		errs = append(errs, field.Invalid(p.Child("serial"), f.Serial, serialRule))
@@ -75,12 +77,14 @@ func validateUEFI(d *v1.DomainSpec, architecture string, p *field.Path) field.Er
 	var errs field.ErrorList
 	bootloader := p.Child("firmware", "bootloader")
 	if d.Firmware.Bootloader.BIOS != nil {
-		errs = append(errs, field.Invalid(bootloader, "bios and efi", "a machine has one firmware: set bios or efi, not both"))
+		errs = append(errs, field.Invalid(bootloader, "bios and efi",
+			"a machine has one firmware: set bios or efi, not both"))
 	}
 	features := d.Features
 	if efi.Secure() && (features == nil || features.SMM == nil || !ptr.Deref(features.SMM.Enabled, true)) {
 		errs = append(errs, field.Invalid(bootloader.Child("efi", "secureBoot"), true,
-			"secure boot needs system management mode: set "+p.Child("features", "smm", "enabled").String()+" to true, or secureBoot to false"))
+			"secure boot needs system management mode: set "+p.Child("features", "smm", "enabled").String()+
+				" to true, or secureBoot to false"))
 	}
 	if features != nil && !ptr.Deref(features.ACPI.Enabled, true) {
 		what := "UEFI needs ACPI: leave ACPI on"
@@ -111,7 +115,8 @@ func validateKernelBoot(k *v1.KernelBoot, p *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(container.Child("image"), "name the container image that holds the kernel"))
 	}
 	if c.KernelPath == "" {
-		errs = append(errs, field.Required(container.Child("kernelPath"), "name the kernel in the container image; QEMU takes no initrd without a kernel"))
+		errs = append(errs, field.Required(container.Child("kernelPath"),
+			"name the kernel in the container image; QEMU takes no initrd without a kernel"))
 	}
 	for name, file := range map[string]string{"kernelPath": c.KernelPath, "initrdPath": c.InitrdPath} {
 		if file != "" && !path.IsAbs(file) {

@@ -36,13 +36,15 @@ func validateHyperv(d *v1.DomainSpec, p *field.Path) field.ErrorList {
 		}
 	}
 	if timer := hypervTimer(d.Clock); h.SyNICTimer.Is() && timer != nil && !ptr.Deref(timer.Present, true) {
-		errs = append(errs, field.Invalid(p.Child("clock", "timer", "hyperv", "present"), false, path.Child("synictimer").String()+" needs it: leave it out, or turn both off"))
+		errs = append(errs, field.Invalid(p.Child("clock", "timer", "hyperv", "present"), false,
+			path.Child("synictimer").String()+" needs it: leave it out, or turn both off"))
 	}
 	if s := h.Spinlocks; s.Is() && ptr.Deref(s.Retries, minSpinlocks) < minSpinlocks {
 		errs = append(errs, field.Invalid(path.Child("spinlocks", "spinlocks"), *s.Retries, "must be at least 4095"))
 	}
 	if v := h.VendorID; v.Is() && !vendorID.MatchString(v.VendorID) {
-		errs = append(errs, field.Invalid(path.Child("vendorid", "vendorid"), v.VendorID, "must be 1 to 12 printable characters of ASCII, without comma, brackets and backslash"))
+		errs = append(errs, field.Invalid(path.Child("vendorid", "vendorid"), v.VendorID,
+			"must be 1 to 12 printable characters of ASCII, without comma, brackets and backslash"))
 	}
 	return errs
 }

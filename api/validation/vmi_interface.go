@@ -50,9 +50,11 @@ func validateInterface(nic *v1.Interface, path *field.Path) field.ErrorList {
 	switch {
 	case nic.DHCPOptions == nil:
 	case nic.PasstBinding != nil:
-		errs = append(errs, field.Forbidden(path.Child("dhcpOptions"), "passt's DHCP server has no further options; masquerade has them"))
+		errs = append(errs, field.Forbidden(path.Child("dhcpOptions"),
+			"passt's DHCP server has no further options; masquerade has them"))
 	case !nic.MayServe():
-		errs = append(errs, field.Forbidden(path.Child("dhcpOptions"), "no DHCP server of the pod serves an interface with sriov or binding: the network's own server has to say the options"))
+		errs = append(errs, field.Forbidden(path.Child("dhcpOptions"), "no DHCP server of the pod serves an interface with "+
+			"sriov or binding: the network's own server has to say the options"))
 	}
 	return errs
 }
@@ -151,10 +153,12 @@ func validateAbsent(nic *v1.Interface, network v1.Network, path *field.Path) fie
 		return nil
 	}
 	if nic.Bridge == nil {
-		errs = append(errs, field.Invalid(path, nic.State, fmt.Sprintf("%q interface's state %q is supported only for bridge binding", nic.Name, nic.State)))
+		errs = append(errs, field.Invalid(path, nic.State,
+			fmt.Sprintf("%q interface's state %q is supported only for bridge binding", nic.Name, nic.State)))
 	}
 	if network.IsPods() {
-		errs = append(errs, field.Invalid(path, nic.State, fmt.Sprintf("%q interface's state %q is not supported on default networks", nic.Name, nic.State)))
+		errs = append(errs, field.Invalid(path, nic.State,
+			fmt.Sprintf("%q interface's state %q is not supported on default networks", nic.Name, nic.State)))
 	}
 	return errs
 }
@@ -181,13 +185,16 @@ func validateSRIOV(nic *v1.Interface, network v1.Network, connected bool, path *
 	}
 	var errs field.ErrorList
 	if connected && (network.Multus == nil || network.IsPods()) {
-		errs = append(errs, field.Forbidden(path.Child("sriov"), "sriov is for a network of multus beside the pod's own: its NetworkAttachmentDefinition names the resource of the cards"))
+		errs = append(errs, field.Forbidden(path.Child("sriov"), "sriov is for a network of multus beside the pod's own: "+
+			"its NetworkAttachmentDefinition names the resource of the cards"))
 	}
 	if nic.Model != "" && nic.Model != "virtio" {
-		errs = append(errs, field.Forbidden(path.Child("model"), "the guest sees the card of the node, whose model it is: leave the model out"))
+		errs = append(errs, field.Forbidden(path.Child("model"),
+			"the guest sees the card of the node, whose model it is: leave the model out"))
 	}
 	if nic.State == v1.LinkUp || nic.State == v1.LinkDown {
-		errs = append(errs, field.Invalid(path.Child("state"), nic.State, fmt.Sprintf("%q interface's state %q is not supported for SR-IOV NICs", nic.Name, nic.State)))
+		errs = append(errs, field.Invalid(path.Child("state"), nic.State,
+			fmt.Sprintf("%q interface's state %q is not supported for SR-IOV NICs", nic.Name, nic.State)))
 	}
 	return errs
 }

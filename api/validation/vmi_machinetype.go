@@ -31,10 +31,13 @@ func validateRHELMachine(name string, path *field.Path) field.ErrorList {
 	if !is || slices.Contains(known, release) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, name, fmt.Sprintf("no QEMU is known that this type of RHEL's was made from; use q35, or a type of the releases %s", strings.Join(known, ", ")))}
+	return field.ErrorList{field.Invalid(path, name,
+		fmt.Sprintf("no QEMU is known that this type of RHEL's was made from; use q35, or a type of the releases %s",
+			strings.Join(known, ", ")))}
 }
 
-// warnMachineType returns a warning where QEMU does not have a guest's machine type. The warning names the type that the guest gets.
+// warnMachineType returns a warning where QEMU does not have a guest's machine type. The warning names the type that
+// the guest gets.
 func warnMachineType(m *v1.Machine, path *field.Path) []string {
 	if m == nil || v1.UpstreamMachineType(m.Type) == m.Type {
 		return nil
@@ -42,8 +45,9 @@ func warnMachineType(m *v1.Machine, path *field.Path) []string {
 	return []string{fmt.Sprintf("%s: %s runs as %s", path, m.Type, v1.UpstreamMachineType(m.Type))}
 }
 
-// permitsMachine reports whether a pattern matches a machine type, or q35 or virt: a VM keeps the version
-// that its first start took. A pattern that matches one of RHEL's types permits each q35: here these are q35. Without patterns every type is permitted.
+// permitsMachine reports whether a pattern matches a machine type, or q35 or virt: a VM keeps the version that its
+// first start took. A pattern that matches one of RHEL's types permits each q35: here these are q35. Without patterns
+// every type is permitted.
 func permitsMachine(patterns []string, machine string) bool {
 	architecture := (&v1.Machine{Type: machine}).Architecture()
 	names := []string{machine, v1.NewestMachineType(architecture)}

@@ -27,11 +27,12 @@ func validateMemory(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 
 // noMemory returns the error of a guest without memory.
 func noMemory(domain *field.Path) *field.Error {
-	return field.Required(domain.Child("memory", "guest"), "no memory requested: set it, or resources.requests.memory, or resources.limits.memory")
+	return field.Required(domain.Child("memory", "guest"),
+		"no memory requested: set it, or resources.requests.memory, or resources.limits.memory")
 }
 
-// KubeVirt's rules of a guest whose memory can grow: Linux needs the memory above 4 GiB that it is told of, and a virtio-mem
-// device has blocks of 2 MiB, or of the guest's huge pages.
+// KubeVirt's rules of a guest whose memory can grow: Linux needs the memory above 4 GiB that it is told of, and a
+// virtio-mem device has blocks of 2 MiB, or of the guest's huge pages.
 const (
 	minGrowingMemory = int64(1) << 30
 	memoryBlock      = int64(2) << 20
@@ -43,12 +44,16 @@ func validateCeiling(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	if c := d.CPU; c.MaxSockets != 0 {
 		at := path.Child("cpu", "maxSockets")
 		if c.MaxSockets < c.Sockets {
-			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("must not be less than cpu.sockets (%d)", c.Sockets)))
+			errs = append(errs, field.Invalid(at, c.MaxSockets,
+				fmt.Sprintf("must not be less than cpu.sockets (%d)", c.Sockets)))
 		}
 		if n := float64(c.Cores) * float64(c.MaxSockets) * float64(c.Threads); n > v1.MaxVCPUs {
-			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("cores × maxSockets × threads must be at most %d", v1.MaxVCPUs)))
+			errs = append(errs, field.Invalid(at, c.MaxSockets,
+				fmt.Sprintf("cores × maxSockets × threads must be at most %d", v1.MaxVCPUs)))
 		} else if most := max(c.Sockets, c.APICSockets()); c.MaxSockets > most {
-			errs = append(errs, field.Invalid(at, c.MaxSockets, fmt.Sprintf("must be at most %d with sockets of %d cores × %d threads, whose APIC IDs take whole bits", most, c.Cores, c.Threads)))
+			errs = append(errs, field.Invalid(at, c.MaxSockets,
+				fmt.Sprintf("must be at most %d with sockets of %d cores × %d threads, whose APIC IDs take whole bits", most,
+					c.Cores, c.Threads)))
 		}
 	}
 	if d.Memory.MaxGuest == nil {
@@ -65,7 +70,8 @@ func validateCeiling(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	case guest < minGrowingMemory:
 		invalid("needs a memory.guest of at least 1Gi")
 	case n%block != 0 || guest%block != 0:
-		invalid(fmt.Sprintf("must be a multiple of %d MiB, and so must memory.guest (%s)", block>>20, d.Memory.Guest.String()))
+		invalid(fmt.Sprintf("must be a multiple of %d MiB, and so must memory.guest (%s)", block>>20,
+			d.Memory.Guest.String()))
 	}
 	return errs
 }
@@ -93,12 +99,14 @@ func validateReservedOverhead(m *v1.Memory, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	path = path.Child("reservedOverhead")
 	if added := m.ReservedOverhead.AddedOverhead; added != nil && !within(*added, 0, maxDiskBytes) {
-		errs = append(errs, field.Invalid(path.Child("addedOverhead"), m.ReservedOverhead.AddedOverhead.String(), "must be between 0 and 64Ti"))
+		errs = append(errs, field.Invalid(path.Child("addedOverhead"), m.ReservedOverhead.AddedOverhead.String(),
+			"must be between 0 and 64Ti"))
 	}
 	switch m.ReservedOverhead.MemLock {
 	case "", v1.MemLockNotRequired, v1.MemLockRequired:
 	default:
-		errs = append(errs, field.NotSupported(path.Child("memLock"), m.ReservedOverhead.MemLock, []v1.MemLock{v1.MemLockRequired, v1.MemLockNotRequired}))
+		errs = append(errs, field.NotSupported(path.Child("memLock"), m.ReservedOverhead.MemLock,
+			[]v1.MemLock{v1.MemLockRequired, v1.MemLockNotRequired}))
 	}
 	return errs
 }

@@ -27,7 +27,9 @@ func validateNetworks(spec *v1.VirtualMachineInstanceSpec, path *field.Path) fie
 		errs = append(errs, validateNetwork(n, p)...)
 		// Of names with one sum, one would decide what the other's guest interface is connected to.
 		if other, ok := links[n.Link()]; ok && !n.IsPods() && spec.Networks[other].Name != n.Name {
-			errs = append(errs, field.Invalid(p.Child("name"), n.Name, "gives the pod's interface the same name, "+n.Link()+", as spec.networks["+strconv.Itoa(other)+"].name does: choose another name"))
+			errs = append(errs, field.Invalid(p.Child("name"), n.Name,
+				"gives the pod's interface the same name, "+n.Link()+", as spec.networks["+strconv.Itoa(other)+
+					"].name does: choose another name"))
 		}
 		links[n.Link()] = i
 		switch {
@@ -35,9 +37,11 @@ func validateNetworks(spec *v1.VirtualMachineInstanceSpec, path *field.Path) fie
 		case first < 0:
 			first = i
 		case n.Pod != nil:
-			errs = append(errs, field.Forbidden(p.Child("pod"), "only one network can be the pod's, and spec.networks["+strconv.Itoa(first)+"] is"))
+			errs = append(errs, field.Forbidden(p.Child("pod"),
+				"only one network can be the pod's, and spec.networks["+strconv.Itoa(first)+"] is"))
 		default:
-			errs = append(errs, field.Forbidden(p.Child("multus", "default"), "only one network can be the pod's, and spec.networks["+strconv.Itoa(first)+"] is"))
+			errs = append(errs, field.Forbidden(p.Child("multus", "default"),
+				"only one network can be the pod's, and spec.networks["+strconv.Itoa(first)+"] is"))
 		}
 	}
 	if n := len(devices.Interfaces); n > maxInterfaces {
@@ -57,18 +61,21 @@ func validateNetworks(spec *v1.VirtualMachineInstanceSpec, path *field.Path) fie
 			errs = append(errs, field.NotFound(p.Child("name"), nic.Name+" (no network of this name in spec.networks)"))
 		}
 		if nic.Masquerade != nil && network.Multus != nil && network.Pod == nil {
-			errs = append(errs, field.Forbidden(p.Child("masquerade"), "masquerade is for the pod network only; a network of multus takes bridge"))
+			errs = append(errs, field.Forbidden(p.Child("masquerade"),
+				"masquerade is for the pod network only; a network of multus takes bridge"))
 		}
 		errs = append(errs, validateSRIOV(&nic, network, ok, p)...)
 		if nic.PasstBinding != nil && network.Multus != nil && network.Pod == nil {
-			errs = append(errs, field.Forbidden(p.Child("passtBinding"), "passtBinding is for the pod network only; a network of multus takes bridge"))
+			errs = append(errs, field.Forbidden(p.Child("passtBinding"),
+				"passtBinding is for the pod network only; a network of multus takes bridge"))
 		}
 		errs = append(errs, validateInterface(&nic, p)...)
 		errs = append(errs, validateAbsent(&nic, network, p.Child("state"))...)
 	}
 	for i, n := range spec.Networks {
 		if !connected.Has(n.Name) {
-			errs = append(errs, field.Invalid(path.Child("networks").Index(i).Child("name"), n.Name, "no interface of this name in spec.domain.devices.interfaces"))
+			errs = append(errs, field.Invalid(path.Child("networks").Index(i).Child("name"), n.Name,
+				"no interface of this name in spec.domain.devices.interfaces"))
 		}
 	}
 	return errs
@@ -83,7 +90,8 @@ func validateNetwork(n v1.Network, path *field.Path) field.ErrorList {
 	case n.Pod == nil && n.ResourceClaim != nil:
 		return nil // reported as not supported
 	case n.Pod == nil:
-		return field.ErrorList{field.Required(path.Child("pod"), "exactly one network source must be set (supported: pod, multus)")}
+		return field.ErrorList{field.Required(path.Child("pod"),
+			"exactly one network source must be set (supported: pod, multus)")}
 	}
 	cidr := path.Child("pod", "vmNetworkCIDR")
 	prefix, err := v1.ParseNetwork(n.Pod.VMNetworkCIDR)
@@ -93,7 +101,8 @@ func validateNetwork(n v1.Network, path *field.Path) field.ErrorList {
 	case prefix.Addr().IsLoopback() || prefix.Addr().IsMulticast() || prefix.Addr().IsUnspecified():
 		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be a unicast network")}
 	case !prefix.Addr().Is4() || prefix.Masked() != prefix || prefix.Bits() > 29 || prefix.Bits() < 8:
-		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR, "must be an IPv4 network address with a prefix length between 8 and 29")}
+		return field.ErrorList{field.Invalid(cidr, n.Pod.VMNetworkCIDR,
+			"must be an IPv4 network address with a prefix length between 8 and 29")}
 	}
 	return validateIPv6Network(n.Pod.VMIPv6NetworkCIDR, path.Child("pod", "vmIPv6NetworkCIDR"))
 }
@@ -111,7 +120,8 @@ func validateIPv6Network(network string, path *field.Path) field.ErrorList {
 	case addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast() || addr.IsUnspecified():
 		return field.ErrorList{field.Invalid(path, network, "must be a unicast network, and not a link-local one")}
 	case prefix.Masked() != prefix || prefix.Bits() < 48 || prefix.Bits() > 126:
-		return field.ErrorList{field.Invalid(path, network, "must be an IPv6 network address with a prefix length between 48 and 126")}
+		return field.ErrorList{field.Invalid(path, network,
+			"must be an IPv6 network address with a prefix length between 48 and 126")}
 	}
 	return nil
 }

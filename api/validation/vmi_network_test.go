@@ -19,12 +19,14 @@ func TestValidateNetworks(t *testing.T) {
 		return func(s *spec) {
 			nic := "nic" + strconv.Itoa(len(s.Networks))
 			s.Networks = append(s.Networks, v1.Network{Name: nic, Multus: &v1.MultusNetwork{NetworkName: name, Default: first}})
-			s.Domain.Devices.Interfaces = append(s.Domain.Devices.Interfaces, v1.Interface{Name: nic, Model: "virtio", Bridge: &v1.InterfaceBridge{}})
+			s.Domain.Devices.Interfaces = append(s.Domain.Devices.Interfaces,
+				v1.Interface{Name: nic, Model: "virtio", Bridge: &v1.InterfaceBridge{}})
 		}
 	}
 	without := func(s *spec, name string) {
 		s.Networks = slices.DeleteFunc(s.Networks, func(n v1.Network) bool { return n.Name == name })
-		s.Domain.Devices.Interfaces = slices.DeleteFunc(s.Domain.Devices.Interfaces, func(n v1.Interface) bool { return n.Name == name })
+		s.Domain.Devices.Interfaces = slices.DeleteFunc(s.Domain.Devices.Interfaces,
+			func(n v1.Interface) bool { return n.Name == name })
 	}
 	const wrongCIDR, wrongCIDR6 = "[0].pod.vmNetworkCIDR", "[0].pod.vmIPv6NetworkCIDR"
 	edits{
@@ -33,7 +35,8 @@ func TestValidateNetworks(t *testing.T) {
 		"interface without network": {func(s *spec) { s.Networks = nil }, "spec.domain.devices.interfaces[0].name"},
 		"two pod networks": {func(s *spec) {
 			s.Networks = append(s.Networks, v1.Network{Name: "more", Pod: &v1.PodNetwork{VMNetworkCIDR: "10.1.0.0/24"}})
-			s.Domain.Devices.Interfaces = append(s.Domain.Devices.Interfaces, v1.Interface{Name: "more", Model: "virtio", Masquerade: &v1.InterfaceMasquerade{}})
+			s.Domain.Devices.Interfaces = append(s.Domain.Devices.Interfaces,
+				v1.Interface{Name: "more", Model: "virtio", Masquerade: &v1.InterfaceMasquerade{}})
 		}, "[1].pod"},
 		"IPv6 network":                    {cidr6("fd20:1::/64"), ""},
 		"IPv4 for the IPv6 network":       {cidr6("10.0.2.0/24"), wrongCIDR6},
@@ -59,7 +62,8 @@ func TestValidateNetworks(t *testing.T) {
 			multus("lan", true)(s)
 			slices.Reverse(s.Networks)
 		}, "[1].pod"},
-		"both sources":         {func(s *spec) { s.Networks[0].Multus = &v1.MultusNetwork{NetworkName: "lan"} }, "[0].multus"},
+		"both sources": {func(s *spec) { s.Networks[0].Multus = &v1.MultusNetwork{NetworkName: "lan"} },
+			"[0].multus"},
 		"no name":              {multus("", false), "[1].multus.networkName"},
 		"no name in namespace": {multus("office/", false), "[1].multus.networkName"},
 		"no namespace":         {multus("/lan", false), "[1].multus.networkName"},

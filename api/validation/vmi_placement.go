@@ -17,7 +17,8 @@ func validateEvictedName(spec *v1.VirtualMachineInstanceSpec, name string) field
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name,
-		fmt.Sprintf("must have no more than %d characters with evictionStrategy %s", v1.MaxWholeName, *spec.EvictionStrategy))}
+		fmt.Sprintf("must have no more than %d characters with evictionStrategy %s", v1.MaxWholeName,
+			*spec.EvictionStrategy))}
 }
 
 // validatePlacement checks what becomes part of the pod. Some of it only the API server can
@@ -41,12 +42,14 @@ func validatePlacement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) fi
 	}
 	errs = append(errs, oneOf(spec.StartStrategy, path.Child("startStrategy"), "", v1.StartStrategyPaused)...)
 	if s := spec.EvictionStrategy; s != nil {
-		errs = append(errs, oneOf(*s, path.Child("evictionStrategy"), v1.EvictionStrategyNone, v1.EvictionStrategyLiveMigrate, v1.EvictionStrategyLiveMigrateIfPossible, v1.EvictionStrategyExternal)...)
+		errs = append(errs, oneOf(*s, path.Child("evictionStrategy"), v1.EvictionStrategyNone, v1.EvictionStrategyLiveMigrate,
+			v1.EvictionStrategyLiveMigrateIfPossible, v1.EvictionStrategyExternal)...)
 	}
 	errs = append(errs, oneOf(spec.DNSPolicy, path.Child("dnsPolicy"), "", corev1.DNSClusterFirst,
 		corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)...)
 	if spec.DNSPolicy == corev1.DNSNone && (spec.DNSConfig == nil || len(spec.DNSConfig.Nameservers) == 0) {
-		errs = append(errs, field.Required(path.Child("dnsConfig", "nameservers"), "dnsPolicy None needs at least one name server"))
+		errs = append(errs, field.Required(path.Child("dnsConfig", "nameservers"),
+			"dnsPolicy None needs at least one name server"))
 	}
 	return errs
 }

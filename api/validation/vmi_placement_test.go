@@ -18,9 +18,10 @@ func TestValidatePlacement(t *testing.T) {
 		"paused":                {func(s *spec) { s.StartStrategy = v1.StartStrategyPaused }, ""},
 		"service account":       {func(s *spec) { s.ServiceAccountName = "No Name" }, ".serviceAccountName"},
 		"eviction by migration": {func(s *spec) { s.EvictionStrategy = ptr.To(v1.EvictionStrategyLiveMigrate) }, ""},
-		"eviction by nobody":    {func(s *spec) { s.EvictionStrategy = ptr.To[v1.EvictionStrategy]("Evict") }, ".evictionStrategy"},
-		"eviction by others":    {func(s *spec) { s.EvictionStrategy = ptr.To(v1.EvictionStrategyExternal) }, ""},
-		"no DNS at all":         {func(s *spec) { s.DNSPolicy = corev1.DNSNone }, ".dnsConfig.nameservers"},
+		"eviction by nobody": {func(s *spec) { s.EvictionStrategy = ptr.To[v1.EvictionStrategy]("Evict") },
+			".evictionStrategy"},
+		"eviction by others": {func(s *spec) { s.EvictionStrategy = ptr.To(v1.EvictionStrategyExternal) }, ""},
+		"no DNS at all":      {func(s *spec) { s.DNSPolicy = corev1.DNSNone }, ".dnsConfig.nameservers"},
 	}.try(t, "spec")
 }
 
@@ -31,12 +32,16 @@ func TestValidateNameOfEvictableVMI(t *testing.T) {
 		strategy v1.EvictionStrategy
 		refused  bool
 	}{
-		{strings.Repeat("a", v1.MaxWholeName), v1.EvictionStrategyExternal, false}, {strings.Repeat("a", v1.MaxWholeName+1), v1.EvictionStrategyExternal, true},
-		{strings.Repeat("a", v1.MaxWholeName), v1.EvictionStrategyLiveMigrate, false}, {strings.Repeat("a", v1.MaxWholeName+1), v1.EvictionStrategyLiveMigrate, true},
-		{strings.Repeat("a", v1.MaxWholeName+1), v1.EvictionStrategyNone, false}, {strings.Repeat("a", v1.MaxWholeName+1), v1.EvictionStrategyLiveMigrateIfPossible, false},
+		{strings.Repeat("a", v1.MaxWholeName), v1.EvictionStrategyExternal, false},
+		{strings.Repeat("a", v1.MaxWholeName+1), v1.EvictionStrategyExternal, true},
+		{strings.Repeat("a", v1.MaxWholeName), v1.EvictionStrategyLiveMigrate, false},
+		{strings.Repeat("a", v1.MaxWholeName+1), v1.EvictionStrategyLiveMigrate, true},
+		{strings.Repeat("a", v1.MaxWholeName+1), v1.EvictionStrategyNone, false},
+		{strings.Repeat("a", v1.MaxWholeName+1), v1.EvictionStrategyLiveMigrateIfPossible, false},
 	} {
 		spec := &v1.VirtualMachineInstanceSpec{EvictionStrategy: &c.strategy}
-		if errs := validateEvictedName(spec, c.name); (len(errs) > 0) != c.refused || c.refused && errs[0].Field != "metadata.name" {
+		if errs := validateEvictedName(spec, c.name); (len(errs) > 0) != c.refused || c.refused &&
+			errs[0].Field != "metadata.name" {
 			t.Errorf("%s, %d characters: %v", c.strategy, len(c.name), errs)
 		}
 		byDefault := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: c.name}}
@@ -44,7 +49,8 @@ func TestValidateNameOfEvictableVMI(t *testing.T) {
 		if got := byDefault.Spec.EvictionStrategy; (got == nil) != c.refused {
 			t.Errorf("%s by default, %d characters: the VMI has %v", c.strategy, len(c.name), got)
 		}
-		if name := v1.LauncherPodName(c.name, "uid", v1.FirstPod); (v1.VMIOfLauncherPod(name) == c.name) != (len(c.name) <= v1.MaxWholeName) {
+		if name := v1.LauncherPodName(c.name, "uid",
+			v1.FirstPod); (v1.VMIOfLauncherPod(name) == c.name) != (len(c.name) <= v1.MaxWholeName) {
 			t.Errorf("%d characters: the pod %s is of the VMI %q", len(c.name), name, v1.VMIOfLauncherPod(name))
 		}
 	}

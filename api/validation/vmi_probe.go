@@ -14,13 +14,15 @@ import (
 
 func validateProbes(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	liveness := path.Child("livenessProbe")
-	errs := append(validateProbe(spec.LivenessProbe, spec, liveness), validateProbe(spec.ReadinessProbe, spec, path.Child("readinessProbe"))...)
+	errs := append(validateProbe(spec.LivenessProbe, spec, liveness),
+		validateProbe(spec.ReadinessProbe, spec, path.Child("readinessProbe"))...)
 	if p := spec.LivenessProbe; p != nil && p.SuccessThreshold != 1 {
 		errs = append(errs, field.Invalid(liveness.Child("successThreshold"), p.SuccessThreshold, "must be 1"))
 	}
 	if spec.StartStrategy == v1.StartStrategyPaused && !spec.LivenessProbe.KnowsPause() {
 		errs = append(errs, field.Invalid(path.Child("startStrategy"), spec.StartStrategy,
-			fmt.Sprintf("either %s or %s should be provided. Pausing VMIs with LivenessProbe is currently not supported", path.Child("startStrategy"), liveness)))
+			fmt.Sprintf("either %s or %s should be provided. Pausing VMIs with LivenessProbe is currently not supported",
+				path.Child("startStrategy"), liveness)))
 	}
 	return errs
 }
@@ -74,7 +76,8 @@ func validateHandler(h *v1.Handler, spec *v1.VirtualMachineInstanceSpec, path *f
 func validateHTTPGet(g *corev1.HTTPGetAction, spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := validateProbePort(g.Port, spec, path)
 	if s := g.Scheme; s != "" && s != corev1.URISchemeHTTP && s != corev1.URISchemeHTTPS {
-		errs = append(errs, field.NotSupported(path.Child("scheme"), s, []corev1.URIScheme{corev1.URISchemeHTTP, corev1.URISchemeHTTPS}))
+		errs = append(errs, field.NotSupported(path.Child("scheme"), s,
+			[]corev1.URIScheme{corev1.URISchemeHTTP, corev1.URISchemeHTTPS}))
 	}
 	for i, h := range g.HTTPHeaders {
 		for _, msg := range utilvalidation.IsHTTPHeaderName(h.Name) {
@@ -93,9 +96,11 @@ func validateProbePort(port intstr.IntOrString, spec *v1.VirtualMachineInstanceS
 	}
 	if port.Type == intstr.String {
 		if !slices.ContainsFunc(spec.Domain.Devices.Interfaces, func(i v1.Interface) bool {
-			return spec.OnPods(i.Name) && slices.ContainsFunc(i.Ports, func(p v1.Port) bool { return p.Name == port.StrVal && p.Name != "" })
+			return spec.OnPods(i.Name) &&
+				slices.ContainsFunc(i.Ports, func(p v1.Port) bool { return p.Name == port.StrVal && p.Name != "" })
 		}) {
-			errs = append(errs, field.Invalid(path.Child("port"), port.StrVal, "no interface on the pod network has a port of this name"))
+			errs = append(errs, field.Invalid(path.Child("port"), port.StrVal,
+				"no interface on the pod network has a port of this name"))
 		}
 		return errs
 	}

@@ -28,18 +28,23 @@ func TestValidateProbes(t *testing.T) {
 	noNetwork := func(s *spec) { s.Domain.Devices.Interfaces, s.Networks = nil, nil }
 	paused := func(s *spec) { s.StartStrategy = v1.StartStrategyPaused }
 	edits{
-		"no probe's handler":                 {live(v1.Handler{}), "spec.livenessProbe"},
-		"two handlers of a probe":            {live(v1.Handler{GuestAgentPing: ping.GuestAgentPing, TCPSocket: seven.TCPSocket}), "spec.livenessProbe"},
-		"probe of port 0":                    {live(tcp(intstr.FromInt32(0))), ".tcpSocket.port"},
-		"probe of a port by name":            {live(tcp(intstr.FromString("http"))), ""},
-		"probe of an unknown port":           {live(tcp(intstr.FromString("www"))), ".tcpSocket.port"},
-		"probe without network":              {live(seven, noNetwork), ".tcpSocket"},
-		"probe of the agent without network": {live(v1.Handler{Exec: &corev1.ExecAction{Command: []string{"true"}}}, noNetwork), ""},
-		"probe of no command":                {live(v1.Handler{Exec: &corev1.ExecAction{}}), ".exec.command"},
-		"probe by no HTTP": {live(v1.Handler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80), Scheme: "FTP", HTTPHeaders: []corev1.HTTPHeader{{Name: "a b"}}}}),
+		"no probe's handler": {live(v1.Handler{}), "spec.livenessProbe"},
+		"two handlers of a probe": {live(v1.Handler{GuestAgentPing: ping.GuestAgentPing,
+			TCPSocket: seven.TCPSocket}), "spec.livenessProbe"},
+		"probe of port 0":          {live(tcp(intstr.FromInt32(0))), ".tcpSocket.port"},
+		"probe of a port by name":  {live(tcp(intstr.FromString("http"))), ""},
+		"probe of an unknown port": {live(tcp(intstr.FromString("www"))), ".tcpSocket.port"},
+		"probe without network":    {live(seven, noNetwork), ".tcpSocket"},
+		"probe of the agent without network": {live(v1.Handler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+			noNetwork), ""},
+		"probe of no command": {live(v1.Handler{Exec: &corev1.ExecAction{}}), ".exec.command"},
+		"probe by no HTTP": {live(v1.Handler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80), Scheme: "FTP",
+			HTTPHeaders: []corev1.HTTPHeader{{Name: "a b"}}}}),
 			".httpGet.httpHeaders[0].name .httpGet.scheme"},
-		"negative times":                  {live(seven, func(s *spec) { s.LivenessProbe.PeriodSeconds = -1 }), ".periodSeconds"},
-		"alive at the second good answer": {live(seven, func(s *spec) { s.LivenessProbe.SuccessThreshold = 2 }), ".successThreshold"},
+		"negative times": {live(seven, func(s *spec) { s.LivenessProbe.PeriodSeconds = -1 }),
+			".periodSeconds"},
+		"alive at the second good answer": {live(seven, func(s *spec) { s.LivenessProbe.SuccessThreshold = 2 }),
+			".successThreshold"},
 		"ready at the second good answer": {live(seven, func(s *spec) {
 			s.LivenessProbe.SuccessThreshold = 2
 			s.LivenessProbe, s.ReadinessProbe = nil, s.LivenessProbe

@@ -37,7 +37,8 @@ domain:
     - {name: media, bootOrder: 2, cdrom: {}}
     - {name: seed}
     interfaces:
-    - {name: default, masquerade: {}, macAddress: "52:54:00:00:00:01", ports: [{name: http, port: 80}, {port: 53, protocol: UDP}]}
+    - {name: default, masquerade: {}, macAddress: "52:54:00:00:00:01",
+       ports: [{name: http, port: 80}, {port: 53, protocol: UDP}]}
 networks:
 - {name: default, pod: {}}
 volumes:
@@ -116,25 +117,33 @@ func TestValidateCPUMemoryAndGracePeriod(t *testing.T) {
 		"1 EiB":                     {func(s *spec) { memory("1Ei")(s); s.Domain.Resources.Limits = nil }, ""},
 		"1 EB":                      {func(s *spec) { memory("1E")(s); s.Domain.Resources.Limits = nil }, ""},
 		"4 EiB":                     {func(s *spec) { memory("4Ei")(s); s.Domain.Resources.Limits = nil }, ""},
-		"more than 4 EiB":           {func(s *spec) { memory("4611686018427387905")(s); s.Domain.Resources.Limits = nil }, ".domain.memory.guest"},
-		"7 EB":                      {func(s *spec) { memory("7E")(s); s.Domain.Resources.Limits = nil }, ".domain.memory.guest"},
-		"the largest int64":         {func(s *spec) { memory("9223372036854775807")(s); s.Domain.Resources.Limits = nil }, ".domain.memory.guest"},
-		"2^64 and 1Gi, which wraps": {func(s *spec) { memory("18446744074783293440")(s); s.Domain.Resources.Limits = nil }, ".domain.memory.guest"},
-		"a request of 7 EB":         {func(s *spec) { request("memory", "7E")(s); s.Domain.Resources.Limits = nil }, ".domain.resources.requests[memory]"},
-		"more than an int64":        {func(s *spec) { memory("1e30")(s); s.Domain.Resources.Limits = nil }, ".domain.memory.guest"},
-		"limit below the guest":     {memory("129Mi"), ".domain.resources.limits[memory]"},
-		"request over limit":        {request("memory", "1Gi"), ".domain.resources.requests[memory]"},
-		"CPU request over limit":    {request("cpu", "2001m"), ".domain.resources.requests[cpu]"},
-		"small request":             {request("memory", "64"), ".domain.resources.requests[memory]"},
-		"negative limit":            {func(s *spec) { s.Domain.Resources.Limits["ephemeral-storage"] = resource.MustParse("-1") }, ".domain.resources.limits[ephemeral-storage]"},
-		"255 vCPUs":                 {cpu(51, 5, 1), ""},
-		"vCPUs that overflow":       {cpu(1<<31, 1<<31, 4), ".domain.cpu"},
-		"no vCPU":                   {cpu(0, 1, 1), ".domain.cpu"},
-		"machine with a line":       {func(s *spec) { s.Domain.Machine.Type = "q35\n" }, ".domain.machine.type"},
+		"more than 4 EiB": {func(s *spec) { memory("4611686018427387905")(s); s.Domain.Resources.Limits = nil },
+			".domain.memory.guest"},
+		"7 EB": {func(s *spec) { memory("7E")(s); s.Domain.Resources.Limits = nil },
+			".domain.memory.guest"},
+		"the largest int64": {func(s *spec) { memory("9223372036854775807")(s); s.Domain.Resources.Limits = nil },
+			".domain.memory.guest"},
+		"2^64 and 1Gi, which wraps": {func(s *spec) { memory("18446744074783293440")(s); s.Domain.Resources.Limits = nil },
+			".domain.memory.guest"},
+		"a request of 7 EB": {func(s *spec) { request("memory", "7E")(s); s.Domain.Resources.Limits = nil },
+			".domain.resources.requests[memory]"},
+		"more than an int64": {func(s *spec) { memory("1e30")(s); s.Domain.Resources.Limits = nil },
+			".domain.memory.guest"},
+		"limit below the guest":  {memory("129Mi"), ".domain.resources.limits[memory]"},
+		"request over limit":     {request("memory", "1Gi"), ".domain.resources.requests[memory]"},
+		"CPU request over limit": {request("cpu", "2001m"), ".domain.resources.requests[cpu]"},
+		"small request":          {request("memory", "64"), ".domain.resources.requests[memory]"},
+		"negative limit": {func(s *spec) {
+			s.Domain.Resources.Limits["ephemeral-storage"] = resource.MustParse("-1")
+		}, ".domain.resources.limits[ephemeral-storage]"},
+		"255 vCPUs":           {cpu(51, 5, 1), ""},
+		"vCPUs that overflow": {cpu(1<<31, 1<<31, 4), ".domain.cpu"},
+		"no vCPU":             {cpu(0, 1, 1), ".domain.cpu"},
+		"machine with a line": {func(s *spec) { s.Domain.Machine.Type = "q35\n" }, ".domain.machine.type"},
 	}.try(t, "spec")
 }
 
-// Whatever the API server may hand over, Default settles and neither panics.
+// FuzzValidate: whatever the API server may hand over, Default settles and neither panics.
 func FuzzValidate(f *testing.F) {
 	seed, err := json.Marshal(parse(f, valid))
 	if err != nil {
@@ -142,8 +151,13 @@ func FuzzValidate(f *testing.F) {
 	}
 	f.Add(seed)
 	f.Add([]byte(`{}`))
-	f.Add([]byte(`{"spec":{"domain":{"memory":{"guest":"1e30"},"cpu":{"cores":4294967295,"sockets":4294967295,"threads":4294967295}}}}`))
-	f.Add([]byte(`{"spec":{"domain":{"resources":{"requests":{"cpu":"-1"},"limits":{"cpu":"9e18","memory":"1n"}},"devices":{"disks":[{"name":""},{"lun":{}}],"interfaces":[{"ports":[{"port":-1}]}]}},"networks":[{"pod":null}],"volumes":[{},{"name":"a","containerDisk":{}}]}}`))
+	f.Add([]byte(
+		`{"spec":{"domain":{"memory":{"guest":"1e30"},` +
+			`"cpu":{"cores":4294967295,"sockets":4294967295,"threads":4294967295}}}}`))
+	f.Add([]byte(
+		`{"spec":{"domain":{"resources":{"requests":{"cpu":"-1"},"limits":{"cpu":"9e18","memory":"1n"}},` +
+			`"devices":{"disks":[{"name":""},{"lun":{}}],"interfaces":[{"ports":[{"port":-1}]}]}},` +
+			`"networks":[{"pod":null}],"volumes":[{},{"name":"a","containerDisk":{}}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		vmi := &v1.VirtualMachineInstance{}
 		if longExponent.Match(data) {

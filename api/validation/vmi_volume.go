@@ -13,7 +13,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk, configMap, secret, downwardAPI, serviceAccount, sysprep)"
+const sourceRule = "exactly one volume source must be set (supported: containerDisk, persistentVolumeClaim, " +
+	"dataVolume, ephemeral, hostDisk, cloudInitNoCloud, cloudInitConfigDrive, emptyDisk, configMap, secret, " +
+	"downwardAPI, serviceAccount, sysprep)"
 
 func validateVolumes(volumes []v1.Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -38,7 +40,8 @@ func validateSource(v v1.Volume, path *field.Path) field.ErrorList {
 	if cd := v.ContainerDisk; cd != nil {
 		sources++
 		if cd.Image == "" {
-			errs = append(errs, field.Required(path.Child("containerDisk", "image"), "name the container image that holds the disk"))
+			errs = append(errs, field.Required(path.Child("containerDisk", "image"),
+				"name the container image that holds the disk"))
 		}
 	}
 	if ci := v.CloudInitNoCloud; ci != nil {
@@ -52,7 +55,8 @@ func validateSource(v v1.Volume, path *field.Path) field.ErrorList {
 	if e := v.EmptyDisk; e != nil {
 		sources++
 		if e.Capacity.Sign() <= 0 || !within(e.Capacity, 0, maxDiskBytes) {
-			errs = append(errs, field.Invalid(path.Child("emptyDisk", "capacity"), e.Capacity.String(), "must be between 1 and 64Ti"))
+			errs = append(errs, field.Invalid(path.Child("emptyDisk", "capacity"), e.Capacity.String(),
+				"must be between 1 and 64Ti"))
 		}
 	}
 	if c := v.PersistentVolumeClaim; c != nil {
@@ -71,7 +75,8 @@ func validateSource(v v1.Volume, path *field.Path) field.ErrorList {
 		sources++
 		errs = append(errs, validateHostDisk(h, path.Child("hostDisk"))...)
 	}
-	for _, set := range []bool{v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.ServiceAccount != nil, v.Sysprep != nil} {
+	for _, set := range []bool{v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.ServiceAccount != nil,
+		v.Sysprep != nil} {
 		if set {
 			sources++
 		}
@@ -84,7 +89,7 @@ func validateSource(v v1.Volume, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// refusedSources is the number of the volume's sources that are not supported.
+// refusedSources returns the number of the volume's sources that are not supported.
 func refusedSources(v v1.Volume, path *field.Path) int {
 	v.PersistentVolumeClaim, v.DataVolume, v.Ephemeral = nil, nil, nil // refused fields in these are no sources
 	return len(validateUnsupported(reflect.ValueOf(v), path))
@@ -117,7 +122,8 @@ func validateCloudInit(ci *v1.CloudInitNoCloudSource, path *field.Path) field.Er
 			}
 		}
 		if given > 1 {
-			errs = append(errs, field.Invalid(path.Child(name), "", fmt.Sprintf("set only one of %s, %sBase64 and %s", name, name, secretName)))
+			errs = append(errs, field.Invalid(path.Child(name), "",
+				fmt.Sprintf("set only one of %s, %sBase64 and %s", name, name, secretName)))
 		}
 		return given
 	}
@@ -129,11 +135,12 @@ func validateCloudInit(ci *v1.CloudInitNoCloudSource, path *field.Path) field.Er
 	return errs
 }
 
-// cloudConfig is the first line of user data that is YAML. Other first lines say that the data is a script, a list of URLs or another format.
+// cloudConfig is the first line of user data that is YAML. Other first lines say that the data is a script, a list of
+// URLs or another format.
 const cloudConfig = "#cloud-config"
 
-// warnCloudInit names data that cloud-init cannot read: it starts the guest without. It reads no data that is refused for its
-// length: a warning comes before the refusal, and the nodes of YAML take a hundred times the text's memory.
+// warnCloudInit names data that cloud-init cannot read: it starts the guest without. It reads no data that is refused
+// for its length: a warning comes before the refusal, and the nodes of YAML take a hundred times the text's memory.
 func warnCloudInit(volumes []v1.Volume, path *field.Path) (out []string) {
 	for i := range volumes {
 		ci, child := volumes[i].CloudInit(), "cloudInitNoCloud"
@@ -152,7 +159,8 @@ func warnCloudInit(volumes []v1.Volume, path *field.Path) (out []string) {
 				return
 			}
 			if err := yaml.Unmarshal(data, &yaml.Node{}); err != nil {
-				out = append(out, fmt.Sprintf("%s is no YAML, and cloud-init does not read it: %s", path.Index(i).Child(child, name), firstLine(err.Error())))
+				out = append(out, fmt.Sprintf("%s is no YAML, and cloud-init does not read it: %s",
+					path.Index(i).Child(child, name), firstLine(err.Error())))
 			}
 		}
 		if line, _, _ := strings.Cut(string(user), "\n"); strings.HasPrefix(line, cloudConfig) {

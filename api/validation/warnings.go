@@ -10,8 +10,9 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// Warnings returns what a VirtualMachineInstance's spec asks for and gets otherwise, or not at all. Each text names the field, and is short: the API
-// server cuts what is longer than 120 characters if there is much. path is that of the spec.
+// Warnings returns what a VirtualMachineInstance's spec asks for and gets otherwise, or not at all. Each text names the
+// field, and is short: the API server cuts what is longer than 120 characters if there is much. path is that of the
+// spec.
 func Warnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path) []string {
 	domain := path.Child("domain")
 	return slices.Concat(
@@ -28,7 +29,8 @@ func KubeVirtWarnings(spec *v1.KubeVirtSpec) (out []string) {
 	config, path := &spec.Configuration, field.NewPath("spec", "configuration")
 	out = warnMachineType(&v1.Machine{Type: config.MachineType}, path.Child("machineType"))
 	if a := config.ArchitectureConfiguration; a != nil && a.Amd64 != nil {
-		out = append(out, warnMachineType(&v1.Machine{Type: a.Amd64.MachineType}, path.Child("architectureConfiguration", "amd64", "machineType"))...)
+		out = append(out, warnMachineType(&v1.Machine{Type: a.Amd64.MachineType},
+			path.Child("architectureConfiguration", "amd64", "machineType"))...)
 	}
 	fields, err := v1.IneffectiveFields(spec)
 	if err != nil {
@@ -50,7 +52,8 @@ func LabelWarnings(labels map[string]string, path *field.Path) (out []string) {
 	return out
 }
 
-// AnnotationWarnings returns a warning for each annotation of a VirtualMachineInstance that has no effect, or does not reach its launcher pod.
+// AnnotationWarnings returns a warning for each annotation of a VirtualMachineInstance that has no effect, or does not
+// reach its launcher pod.
 func AnnotationWarnings(annotations map[string]string, path *field.Path) []string {
 	out := reservedWarnings(annotations, path)
 	if _, ok := annotations[libvirtLogFiltersAnnotation]; ok {
@@ -63,8 +66,8 @@ func AnnotationWarnings(annotations map[string]string, path *field.Path) []strin
 // libvirtLogFiltersAnnotation says what libvirt logs.
 const libvirtLogFiltersAnnotation = "kubevirt.io/libvirt-log-filters"
 
-// reservedWarnings returns a warning for each annotation that a launcher pod does not get. kubectl gives every object annotations of its own, and
-// nobody expects them in the pod. Networks say what Multus is told.
+// reservedWarnings returns a warning for each annotation that a launcher pod does not get. kubectl gives every object
+// annotations of its own, and nobody expects them in the pod. Networks say what Multus is told.
 func reservedWarnings(annotations map[string]string, path *field.Path) (out []string) {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if by := v1.ReservedAnnotation(key); by != "" && by != "kubectl" {

@@ -11,13 +11,16 @@ import (
 )
 
 // reservedMetadata is a template's metadata, with keys that go no further.
-var reservedMetadata = v1.TemplateMeta{Labels: map[string]string{"a": "b", v1.MigrationJobLabel: "x", "kubevirt.io/nodeName": "n", v1.AppLabel: "y"},
-	Annotations: map[string]string{"c": "d", "cdi.k8s.io/gpu": "vendor.com/gpu=0", "io.kubernetes.cri-o.Devices": "/dev/sda", "kubectl.kubernetes.io/x": "y"}}
+var reservedMetadata = v1.TemplateMeta{Labels: map[string]string{"a": "b", v1.MigrationJobLabel: "x",
+	"kubevirt.io/nodeName": "n", v1.AppLabel: "y"},
+	Annotations: map[string]string{"c": "d", "cdi.k8s.io/gpu": "vendor.com/gpu=0",
+		"io.kubernetes.cri-o.Devices": "/dev/sda", "kubectl.kubernetes.io/x": "y"}}
 
 // TestReservedKeysAreWarnedOf: each is named once, in order; what kubectl adds by itself is not.
 func TestReservedKeysAreWarnedOf(t *testing.T) {
 	path := field.NewPath("metadata")
-	got := append(LabelWarnings(reservedMetadata.Labels, path.Child("labels")), AnnotationWarnings(reservedMetadata.Annotations, path.Child("annotations"))...)
+	got := append(LabelWarnings(reservedMetadata.Labels, path.Child("labels")),
+		AnnotationWarnings(reservedMetadata.Annotations, path.Child("annotations"))...)
 	want := []string{
 		"metadata.labels[kubevirt.io/migrationJobUID] is left out: only Kubeqemu's components write it",
 		"metadata.labels[kubevirt.io/nodeName] is left out: only Kubeqemu's components write it",
@@ -29,7 +32,8 @@ func TestReservedKeysAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestSelectorByAReservedLabelMatchesNothing: a ReplicaSet with it would make instances without end, for they do not get the label.
+// TestSelectorByAReservedLabelMatchesNothing: a ReplicaSet with it would make instances without end, for they do not
+// get the label.
 func TestSelectorByAReservedLabelMatchesNothing(t *testing.T) {
 	rs := &v1.VirtualMachineInstanceReplicaSet{}
 	rs.Spec.Template.ObjectMeta = reservedMetadata

@@ -125,7 +125,8 @@ func (s *testServer) defaults(t *testing.T) {
 	if !slices.Equal(got.Finalizers, []string{v1.VMIFinalizer}) {
 		t.Errorf("finalizers %v", got.Finalizers)
 	}
-	if f := d.Firmware; f == nil || f.UUID == "" || f.UUID == string(got.UID) || len(validation.ValidateVirtualMachineInstance(got)) > 0 {
+	if f := d.Firmware; f == nil || f.UUID == "" || f.UUID == string(got.UID) ||
+		len(validation.ValidateVirtualMachineInstance(got)) > 0 {
 		t.Errorf("firmware %+v, want a UUID that is not the object's", f)
 	}
 	// A finalizer that is taken away is not put back by the webhook.

@@ -155,7 +155,9 @@ func folderIn(tree, pkg string) (folder string, ok bool) {
 // module, in virt-handler and in the API.
 func TestNoImportLeadsUp(t *testing.T) {
 	all := packages(t)
-	for tree, floors := range map[string][][]string{module: floors, module + "/controllers/node": rooms, module + "/api": groups} {
+	for tree, floors := range map[string][][]string{
+		module: floors, module + "/controllers/node": rooms, module + "/api": groups,
+	} {
 		arrows := 0
 		for _, p := range all {
 			from, ok := folderIn(tree, p.ImportPath)

@@ -13,7 +13,7 @@
 // costs the API server 1.7 MiB. The template's spec says where the documentation is.
 //
 // The rules of presets cost the API server 3.5 MiB. virt-api checks presets by the same rules in
-// Go (validation.ValidateVirtualMachineInstancePreset), and the rules of a VMI hold for what a preset has written into it. virt-api refuses
+// Go (package validation), and the rules of a VMI hold for what a preset has written into it. virt-api refuses
 // by its path what no preset sets. Such a field stays in the schema, with its bounds and with anything in it: the API
 // server would otherwise drop it in silence.
 //
