@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// EmulationPermitted says whether guests may be emulated.
+// EmulationPermitted reports whether guests may be emulated.
 func (c *KubeVirtConfiguration) EmulationPermitted() bool {
 	return c.DeveloperConfiguration != nil && c.DeveloperConfiguration.UseEmulation
 }
@@ -18,7 +18,7 @@ func (c *KubeVirtConfiguration) EmulationPermitted() bool {
 // MaxInstancesPerNode is how many guests a node takes at most: the kubelet's default limit of pods.
 const MaxInstancesPerNode = 110
 
-// InstancesPerNode is how many guests a node takes.
+// InstancesPerNode returns how many guests a node takes.
 func (c *KubeVirtConfiguration) InstancesPerNode() int {
 	if n := c.VirtualMachineInstancesPerNode; n != nil {
 		return max(min(*n, MaxInstancesPerNode), 0)
@@ -26,7 +26,7 @@ func (c *KubeVirtConfiguration) InstancesPerNode() int {
 	return MaxInstancesPerNode
 }
 
-// CommonInstancetypes says whether the cluster-wide instancetypes and preferences of KubeVirt's names
+// CommonInstancetypes reports whether the cluster-wide instancetypes and preferences of KubeVirt's names
 // are to be there. It is nil if the configuration does not say.
 func (c *KubeVirtConfiguration) CommonInstancetypes() *bool {
 	if d := c.CommonInstancetypesDeployment; d != nil {
@@ -35,12 +35,12 @@ func (c *KubeVirtConfiguration) CommonInstancetypes() *bool {
 	return nil
 }
 
-// FreePageReportingDisabled says whether guests do not give back the pages that they have freed.
+// FreePageReportingDisabled reports whether guests do not give back the pages that they have freed.
 func (c *KubeVirtConfiguration) FreePageReportingDisabled() bool {
 	return c.VirtualMachineOptions != nil && c.VirtualMachineOptions.DisableFreePageReporting != nil
 }
 
-// LocalhostProfile is the file of the launcher pods' seccomp profile, below the kubelet's folder of
+// LocalhostProfile returns the file of the launcher pods' seccomp profile, below the kubelet's folder of
 // profiles. It is empty for the container runtime's own profile.
 func (c *KubeVirtConfiguration) LocalhostProfile() string {
 	if profile, below := c.NamedProfile(); profile != kubeVirtsProfile && below {
@@ -59,7 +59,7 @@ func (c *KubeVirtConfiguration) NamedProfile() (path string, below bool) {
 	return path, !strings.HasPrefix(path, "/") && !slices.Contains(strings.Split(path, "/"), "..")
 }
 
-// RuntimeClass of the launcher pods; empty for the cluster's default. A name that no object can
+// RuntimeClass returns that of the launcher pods, or an empty text for the cluster's default. A name that no object can
 // have counts as none: virt-api may not have been asked about the KubeVirt.
 func (c *KubeVirtConfiguration) RuntimeClass() string {
 	if len(validation.IsDNS1123Subdomain(c.DefaultRuntimeClass)) > 0 {
@@ -68,7 +68,7 @@ func (c *KubeVirtConfiguration) RuntimeClass() string {
 	return c.DefaultRuntimeClass
 }
 
-// NodeSelectors are labels that a node must have to run guests, without those that no node can
+// NodeSelectors returns labels that a node must have to run guests, without those that no node can
 // have.
 func (c *KubeVirtConfiguration) NodeSelectors() map[string]string {
 	if c.DeveloperConfiguration == nil {
@@ -88,12 +88,13 @@ func LabelProblems(key, value string) []string {
 // nobody installs it, and no pod could start with it.
 const kubeVirtsProfile = "kubevirt/kubevirt.json"
 
-// EmulatesARM64 says whether guests of arm64 run on nodes of amd64.
+// EmulatesARM64 reports whether guests of arm64 run on nodes of amd64.
 func (c *KubeVirtConfiguration) EmulatesARM64() bool {
-	return c.ArchitectureConfiguration != nil && c.ArchitectureConfiguration.Arm64 != nil && c.ArchitectureConfiguration.Arm64.UseEmulation
+	return c.ArchitectureConfiguration != nil && c.ArchitectureConfiguration.Arm64 != nil &&
+		c.ArchitectureConfiguration.Arm64.UseEmulation
 }
 
-// NodeArchitecture is the architecture of the nodes that a guest of an architecture runs on.
+// NodeArchitecture returns the architecture of the nodes that a guest of an architecture runs on.
 func (c *KubeVirtConfiguration) NodeArchitecture(guest string) string {
 	if guest == ARM64 && c.EmulatesARM64() {
 		return AMD64
@@ -101,7 +102,7 @@ func (c *KubeVirtConfiguration) NodeArchitecture(guest string) string {
 	return guest
 }
 
-// defaultArchitecture is empty if the configuration names none that guests can have.
+// defaultArchitecture returns the architecture that the configuration names, or an empty text if guests cannot have it.
 func (c *KubeVirtConfiguration) defaultArchitecture() string {
 	if a := c.ArchitectureConfiguration; a != nil && slices.Contains(Architectures(), a.DefaultArchitecture) {
 		return a.DefaultArchitecture
@@ -109,7 +110,7 @@ func (c *KubeVirtConfiguration) defaultArchitecture() string {
 	return ""
 }
 
-// DefaultArchitecture of guests that name none.
+// DefaultArchitecture returns that of guests that name none.
 func (c *KubeVirtConfiguration) DefaultArchitecture() string {
 	return cmp.Or(c.defaultArchitecture(), AMD64)
 }
@@ -128,7 +129,7 @@ func (c *KubeVirtConfiguration) DefaultMachineType(architecture string) string {
 	return c.MachineType
 }
 
-// KubeVirtInForce is the one KubeVirt that has an effect: the oldest in the components' namespace,
+// KubeVirtInForce returns the one KubeVirt that has an effect: the oldest in the components' namespace,
 // or the oldest of all if that namespace has none. It is nil if there is none.
 func KubeVirtInForce(all []KubeVirt) *KubeVirt {
 	if len(all) == 0 {
@@ -147,7 +148,7 @@ func KubeVirtInForce(all []KubeVirt) *KubeVirt {
 	return &first
 }
 
-// ClusterConfiguration is the configuration in force, given all KubeVirts of the cluster.
+// ClusterConfiguration returns the configuration in force, given all KubeVirts of the cluster.
 func ClusterConfiguration(all []KubeVirt) *KubeVirtConfiguration {
 	if kv := KubeVirtInForce(all); kv != nil {
 		return &kv.Spec.Configuration
@@ -172,7 +173,8 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 			spec.Domain.CPU.Model = model
 		}
 	}
-	if machine := config.DefaultMachineType(architecture); machine != "" && slices.Contains(Architectures(), architecture) {
+	if machine := config.DefaultMachineType(architecture); machine != "" &&
+		slices.Contains(Architectures(), architecture) {
 		if spec.Domain.Machine == nil {
 			spec.Domain.Machine = &Machine{}
 		}
@@ -180,7 +182,8 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 			spec.Domain.Machine.Type = machine
 		}
 	}
-	if strategy := config.EvictionStrategy; spec.EvictionStrategy == nil && strategy != nil && supportedEviction(*strategy, vmi.Name) {
+	if strategy := config.EvictionStrategy; spec.EvictionStrategy == nil && strategy != nil &&
+		supportedEviction(*strategy, vmi.Name) {
 		spec.EvictionStrategy = ptr.To(*strategy)
 	}
 	if devices := &spec.Domain.Devices; config.silent() && devices.LogSerialConsole == nil {
@@ -193,17 +196,17 @@ func ApplyClusterDefaults(vmi *VirtualMachineInstance, config *KubeVirtConfigura
 	}
 }
 
-// supportedEviction says whether a VMI of a name may have an eviction strategy; see validateEvictedName.
+// supportedEviction reports whether a VMI of a name may have an eviction strategy.
 func supportedEviction(s EvictionStrategy, name string) bool {
 	return !s.Refuses() || len(name) <= MaxWholeName
 }
 
-// silent says whether serial ports are not logged by default.
+// silent reports whether serial ports are not logged by default.
 func (c *KubeVirtConfiguration) silent() bool {
 	return c.VirtualMachineOptions != nil && c.VirtualMachineOptions.DisableSerialConsoleLog != nil
 }
 
-// wantsInterface says whether a guest gets an interface that it does not name.
+// wantsInterface reports whether a guest gets an interface that it does not name.
 func wantsInterface(spec *VirtualMachineInstanceSpec) bool {
 	auto := spec.Domain.Devices.AutoattachPodInterface
 	return len(spec.Networks) == 0 && len(spec.Domain.Devices.Interfaces) == 0 && (auto == nil || *auto)

@@ -37,7 +37,7 @@ type harmless struct {
 	bindings bool
 }
 
-// has says whether value, as JSON has it, is one of them.
+// has reports whether value, as JSON has it, is one of them.
 func (h harmless) has(value any) bool {
 	if h.bindings {
 		return supportedBindings(value)
@@ -48,7 +48,7 @@ func (h harmless) has(value any) bool {
 	return slices.Contains(h.texts, fmt.Sprint(value)) || h.allBut != "" && value != h.allBut
 }
 
-// supportedBindings says whether interfaces may name each of the registered plugins.
+// supportedBindings reports whether interfaces may name each of the registered plugins.
 func supportedBindings(value any) bool {
 	var plugins map[string]InterfaceBindingPlugin
 	text, err := json.Marshal(value)
@@ -79,15 +79,21 @@ func (h harmless) String() string {
 // ineffectiveFields are in the order in which the status names them. A field below such a field is
 // not listed.
 var ineffectiveFields = []ineffectiveField{
-	{path: "imageTag", why: byInstallation}, {path: "imageRegistry", why: byInstallation}, {path: "imagePullPolicy", why: byInstallation},
+	{path: "imageTag", why: byInstallation}, {path: "imageRegistry", why: byInstallation},
+	{path: "imagePullPolicy", why: byInstallation},
 	{path: "imagePullSecrets", why: byInstallation + "; a launcher pod has the pull secrets of its service account"},
-	{path: "infra", why: byInstallation}, {path: "workloads", why: byInstallation}, {path: "customizeComponents", why: byInstallation},
-	{path: "productVersion", why: byInstallation}, {path: "productName", why: byInstallation}, {path: "productComponent", why: byInstallation},
-	{path: "monitorNamespace", why: byMonitoring}, {path: "serviceMonitorNamespace", why: byMonitoring}, {path: "monitorAccount", why: byMonitoring},
-	{path: "uninstallStrategy", why: "there is no operator, and the deletion of this object removes nothing; `make undeploy` refuses while there are VirtualMachines"},
+	{path: "infra", why: byInstallation}, {path: "workloads", why: byInstallation},
+	{path: "customizeComponents", why: byInstallation},
+	{path: "productVersion", why: byInstallation}, {path: "productName", why: byInstallation},
+	{path: "productComponent", why: byInstallation},
+	{path: "monitorNamespace", why: byMonitoring}, {path: "serviceMonitorNamespace", why: byMonitoring},
+	{path: "monitorAccount", why: byMonitoring},
+	{path: "uninstallStrategy", why: "there is no operator, and the deletion of this object removes nothing; " +
+		"`make undeploy` refuses while there are VirtualMachines"},
 	{path: "certificateRotateStrategy", why: "the components' certificates live for a day, and their CAs for 30 days"},
 	{path: "synchronizationPort", why: oneCluster},
-	{path: migrations + "allowWorkloadDisruption", why: "no guest is paused so that its migration ends; set allowPostCopy", with: migrations + "allowPostCopy"},
+	{path: migrations + "allowWorkloadDisruption", why: "no guest is paused so that its migration ends; set allowPostCopy",
+		with: migrations + "allowPostCopy"},
 	{path: migrations + "unsafeMigrationOverride", why: "a guest whose disks only one node can use stays where it is"},
 	{path: migrations + "disableTLS", why: "virt-handlers always speak TLS"},
 	{path: migrations + "network", why: "virt-handlers speak over the network of the nodes"},
@@ -95,39 +101,56 @@ var ineffectiveFields = []ineffectiveField{
 	{path: migrations + "utilityVolumesTimeout", why: "a VirtualMachineInstance with utilityVolumes is refused"},
 	{path: migrations + "experimental", why: "what is experimental in KubeVirt is not here"},
 	{path: "configuration.liveUpdateConfiguration", why: "a running guest gets no CPU, memory or device"},
-	{path: "configuration.virtualMachineInstancesPerNode", why: "a node takes 110 guests at most", asHere: harmless{most: MaxInstancesPerNode}},
+	{path: "configuration.virtualMachineInstancesPerNode", why: "a node takes 110 guests at most",
+		asHere: harmless{most: MaxInstancesPerNode}},
 	{path: "configuration.ovmfPath", why: byImage},
 	{path: "configuration.architectureConfiguration.amd64.ovmfPath", why: byImage},
 	{path: "configuration.architectureConfiguration.arm64.ovmfPath", why: byImage},
 	{path: "configuration.architectureConfiguration.ppc64le", why: onlyAMD64},
 	{path: "configuration.architectureConfiguration.s390x", why: onlyAMD64},
-	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64, asHere: harmless{texts: Architectures()}},
+	{path: "configuration.architectureConfiguration.defaultArchitecture", why: onlyAMD64,
+		asHere: harmless{texts: Architectures()}},
 	{path: "configuration.minCPUModel", why: "nodes are labelled with all CPU features that they can give"},
-	{path: "configuration.selinuxLauncherType", why: "there is no SELinux policy of ours; a launcher pod has the container runtime's type"},
-	{path: "configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile", why: "KubeVirt's virt-handler installs kubevirt/kubevirt.json, and nobody does here; the launcher pods keep the container runtime's profile",
+	{path: "configuration.selinuxLauncherType",
+		why: "there is no SELinux policy of ours; a launcher pod has the container runtime's type"},
+	{path: "configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile",
+		why: "KubeVirt's virt-handler installs kubevirt/kubevirt.json, and nobody does here; the launcher pods keep the " +
+			"container runtime's profile",
 		asHere: harmless{allBut: kubeVirtsProfile}},
-	{path: "configuration.supportContainerResources", why: "docs/machine.md and docs/storage.md say what a launcher pod's containers book"},
-	{path: "configuration.supportedGuestAgentVersions", why: "every version of the guest agent is supported; a command that the agent lacks is refused"},
+	{path: "configuration.supportContainerResources",
+		why: "docs/machine.md and docs/storage.md say what a launcher pod's containers book"},
+	{path: "configuration.supportedGuestAgentVersions",
+		why: "every version of the guest agent is supported; a command that the agent lacks is refused"},
 	{path: "configuration.memBalloonStatsPeriod", why: "the balloon is asked when somebody reads the metrics"},
 	{path: "configuration.permittedHostDevices", why: "a VirtualMachineInstance with hostDevices or gpus is refused"},
-	{path: "configuration.mediatedDevicesConfiguration", why: "a VirtualMachineInstance with hostDevices or gpus is refused"},
-	{path: "configuration.apiConfiguration", why: fixedRates}, {path: "configuration.webhookConfiguration", why: fixedRates},
-	{path: "configuration.controllerConfiguration", why: fixedRates}, {path: "configuration.handlerConfiguration", why: fixedRates},
-	{path: "configuration.tlsConfiguration.minTLSVersion", why: "every server speaks TLS 1.3 only", asHere: harmless{texts: []string{"VersionTLS13"}}},
-	{path: "configuration.tlsConfiguration.ciphers", why: "every server speaks TLS 1.3 only, which has no choice of ciphers"},
+	{path: "configuration.mediatedDevicesConfiguration",
+		why: "a VirtualMachineInstance with hostDevices or gpus is refused"},
+	{path: "configuration.apiConfiguration", why: fixedRates},
+	{path: "configuration.webhookConfiguration", why: fixedRates},
+	{path: "configuration.controllerConfiguration", why: fixedRates},
+	{path: "configuration.handlerConfiguration", why: fixedRates},
+	{path: "configuration.tlsConfiguration.minTLSVersion", why: "every server speaks TLS 1.3 only",
+		asHere: harmless{texts: []string{"VersionTLS13"}}},
+	{path: "configuration.tlsConfiguration.ciphers",
+		why: "every server speaks TLS 1.3 only, which has no choice of ciphers"},
 	{path: "configuration.ksmConfiguration", why: "the nodes' KSM is left as it is"},
 	{path: "configuration.virtTemplateDeployment", why: "there are no templates of VirtualMachines"},
-	{path: "configuration.instancetype.referencePolicy", why: "a VirtualMachine keeps its reference", asHere: harmless{texts: []string{"reference"}}},
+	{path: "configuration.instancetype.referencePolicy", why: "a VirtualMachine keeps its reference",
+		asHere: harmless{texts: []string{"reference"}}},
 	{path: "configuration.hypervisors", why: "the hypervisor is KVM, or QEMU's TCG with useEmulation"},
 	{path: "configuration.changedBlockTrackingLabelSelectors", why: "there are no backups"},
-	{path: "configuration.persistentReservationConfiguration", why: "a VirtualMachineInstance with a reservation is refused"},
+	{path: "configuration.persistentReservationConfiguration",
+		why: "a VirtualMachineInstance with a reservation is refused"},
 	{path: "configuration.confidentialCompute", why: "a VirtualMachineInstance with launchSecurity is refused"},
-	{path: "configuration.roleAggregationStrategy", why: "leave the labels aggregate-to-* out of the manifests", asHere: harmless{texts: []string{"AggregateToDefault"}}},
+	{path: "configuration.roleAggregationStrategy", why: "leave the labels aggregate-to-* out of the manifests",
+		asHere: harmless{texts: []string{"AggregateToDefault"}}},
 	{path: "configuration.network.permitSlirpInterface", why: "slirp interfaces are refused"},
-	{path: "configuration.network.binding", why: "interfaces are refused that name a plugin with more than domainAttachmentType managedTap and migration", asHere: harmless{bindings: true}},
+	{path: "configuration.network.binding", why: "interfaces are refused that name a plugin with more than " +
+		"domainAttachmentType managedTap and migration", asHere: harmless{bindings: true}},
 	{path: developer + "featureGates", why: "what is supported needs no gate, and the rest is refused by name"},
 	{path: developer + "disabledFeatureGates", why: "what is supported needs no gate"},
-	{path: developer + "pvcTolerateLessSpaceUpToPercent", why: "a disk may be 10 % smaller than its claim", asHere: harmless{texts: []string{"10"}}},
+	{path: developer + "pvcTolerateLessSpaceUpToPercent", why: "a disk may be 10 % smaller than its claim",
+		asHere: harmless{texts: []string{"10"}}},
 	{path: developer + "minimumReservePVCBytes", why: "5.5 % of a claim are left to its file system"},
 	{path: developer + "diskVerification", why: "no program reads the format of a disk"},
 	{path: developer + "clusterProfiler", why: "the components have no profiler"},
@@ -178,7 +201,7 @@ func lookup(value any, path []string) any {
 	return value
 }
 
-// isSet says whether a value holds anything but empty objects, empty lists and zero values.
+// isSet reports whether a value holds anything but empty objects, empty lists and zero values.
 func isSet(value any) bool {
 	switch v := value.(type) {
 	case nil:

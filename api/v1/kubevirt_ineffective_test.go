@@ -11,65 +11,67 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// effective are the fields of a KubeVirt that have an effect, each with the test that sees it. A
-// field that is neither here nor in the list of those without an effect fails TestEachKubeVirtFieldHasAnEffectOrIsNamed. A
-// field that has an effect for some values only is in both.
+// effective are the fields of a KubeVirt that have an effect, each with the test that sees it. A field that is neither
+// here nor in the list of those without an effect fails TestEachKubeVirtFieldHasAnEffectOrIsNamed. A field that has an
+// effect for some values only is in both.
 var effective = map[string]string{
-	"configuration.cpuModel":                                                                               "TestApplyClusterDefaults",
-	"configuration.autoCPULimitNamespaceLabelSelector":                                                     "controllers/kit TestRefusedPodIsCreatedWithLimits",
-	"configuration.cpuRequest":                                                                             "controllers/vmi TestResourcesByClusterConfiguration",
-	"configuration.machineType":                                                                            "TestApplyClusterDefaults",
-	"configuration.emulatedMachines":                                                                       "api/validation TestValidateForCluster",
-	"configuration.architectureConfiguration.amd64.machineType":                                            "TestApplyClusterDefaults",
-	"configuration.architectureConfiguration.amd64.emulatedMachines":                                       "api/validation TestValidateForCluster",
-	"configuration.architectureConfiguration.arm64.machineType":                                            "TestApplyClusterDefaults",
-	"configuration.architectureConfiguration.arm64.emulatedMachines":                                       "api/validation TestValidateForCluster",
-	"configuration.architectureConfiguration.arm64.useEmulation":                                           "controllers/vmi TestPodOfAnARM64Guest",
-	"configuration.architectureConfiguration.defaultArchitecture":                                          "TestApplyClusterDefaults",
-	"configuration.imagePullPolicy":                                                                        "controllers/vmi TestPodFollowsTheClusterConfiguration",
-	"configuration.defaultRuntimeClass":                                                                    "controllers/vmi TestPodFollowsTheClusterConfiguration",
+	"configuration.cpuModel":                                         "TestApplyClusterDefaults",
+	"configuration.autoCPULimitNamespaceLabelSelector":               "controllers/kit TestRefusedPodIsCreatedWithLimits",
+	"configuration.cpuRequest":                                       "controllers/vmi TestResourcesByClusterConfiguration",
+	"configuration.machineType":                                      "TestApplyClusterDefaults",
+	"configuration.emulatedMachines":                                 "api/validation TestValidateForCluster",
+	"configuration.architectureConfiguration.amd64.machineType":      "TestApplyClusterDefaults",
+	"configuration.architectureConfiguration.amd64.emulatedMachines": "api/validation TestValidateForCluster",
+	"configuration.architectureConfiguration.arm64.machineType":      "TestApplyClusterDefaults",
+	"configuration.architectureConfiguration.arm64.emulatedMachines": "api/validation TestValidateForCluster",
+	"configuration.architectureConfiguration.arm64.useEmulation":     "controllers/vmi TestPodOfAnARM64Guest",
+	"configuration.architectureConfiguration.defaultArchitecture":    "TestApplyClusterDefaults",
+	"configuration.imagePullPolicy":                                  "controllers/vmi TestPodFollowsTheClusterConfiguration",
+	"configuration.defaultRuntimeClass":                              "controllers/vmi TestPodFollowsTheClusterConfiguration",
+
 	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.runtimeDefaultProfile": "controllers/vmi TestPodFollowsTheClusterConfiguration",
 	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile":      "controllers/vmi TestPodFollowsTheClusterConfiguration",
-	"configuration.virtualMachineInstancesPerNode":                                                         "controllers/node/accelerator TestConfigurationIsFollowed",
-	"configuration.additionalGuestMemoryOverheadRatio":                                                     "controllers/vmi TestResourcesByClusterConfiguration",
-	"configuration.smbios":                                                                                 "controllers/handover TestClusterConfigurationIsAFactOfTheHost",
-	"configuration.network.defaultNetworkInterface":                                                        "TestApplyClusterDefaults",
-	"configuration.network.binding":                                                                        "api/validation TestValidateForCluster",
-	"configuration.network.permitBridgeInterfaceOnPodNetwork":                                              "api/validation TestValidateForCluster",
-	"configuration.virtualMachineOptions.disableFreePageReporting":                                         "controllers/handover TestClusterConfigurationIsAFactOfTheHost",
-	"configuration.virtualMachineOptions.disableSerialConsoleLog":                                          "TestApplyClusterDefaults",
-	"configuration.hostDisk":                                                                               "controllers/vmi TestHostDiskNeedsAPermittedFolder",
-	"configuration.evictionStrategy":                                                                       "TestApplyClusterDefaults",
-	"configuration.vmStateStorageClass":                                                                    "controllers/vmi TestStateClaimIsMadeOnceBeforeThePod",
-	"configuration.obsoleteCPUModels":                                                                      "controllers/nodelabel TestCPULabels",
-	"configuration.vmRolloutStrategy":                                                                      "controllers/vm TestWhichTemplateChangesNeedARestart",
-	"configuration.commonInstancetypesDeployment.enabled":                                                  "controllers/instancetypes TestInstallAndRemove",
-	migrations + "parallelMigrationsPerCluster":                                                            "controllers/migration TestWhichMigrationBeginsNext",
-	migrations + "parallelOutboundMigrationsPerNode":                                                       "controllers/migration TestWhichMigrationBeginsNext",
-	migrations + "bandwidthPerMigration":                                                                   "controllers/node/migration TestMigrationHasItsConfiguredLimits",
-	migrations + "completionTimeoutPerGiB":                                                                 "controllers/node/migration TestMigrationHasItsConfiguredLimits",
-	migrations + "progressTimeout":                                                                         "controllers/node/migration TestMigrationHasItsConfiguredLimits",
-	migrations + "maxDowntimeMs":                                                                           "controllers/node/migration TestMigrationHasItsConfiguredLimits",
-	migrations + "allowAutoConverge":                                                                       "controllers/node/migration TestMigrationHasItsConfiguredLimits",
-	"workloadUpdateStrategy.workloadUpdateMethods":                                                         "controllers/migration TestOutdatedLauncherMakesOneMigration",
-	"workloadUpdateStrategy.batchEvictionSize":                                                             "controllers/migration TestEvictionsComeInBatches",
-	"workloadUpdateStrategy.batchEvictionInterval":                                                         "controllers/migration TestEvictionsComeInBatches",
-	migrations + "nodeDrainTaintKey":                                                                       "controllers/migration TestGuestLeavesNodeWithDrainTaint",
-	migrations + "allowPostCopy":                                                                           "controllers/node/migration TestMigrationHasItsConfiguredLimits",
-	migrations + "allowWorkloadDisruption":                                                                 "TestPostCopyAllowed",
-	developer + "useEmulation":                                                                             "test/e2e",
-	developer + "cpuAllocationRatio":                                                                       "controllers/vmi TestResourcesByClusterConfiguration",
-	developer + "memoryOvercommit":                                                                         "controllers/vmi TestResourcesByClusterConfiguration",
-	developer + "nodeSelectors":                                                                            "controllers/vmi TestPodFollowsTheClusterConfiguration",
-	developer + "logVerbosity.virtAPI":                                                                     "controllers/kubevirt TestVerbosity",
-	developer + "logVerbosity.virtController":                                                              "controllers/kubevirt TestVerbosity",
-	developer + "logVerbosity.virtHandler":                                                                 "controllers/kubevirt TestVerbosity",
-	developer + "logVerbosity.virtLauncher":                                                                "controllers/vmi TestPodFollowsTheClusterConfiguration",
-	developer + "logVerbosity.nodeVerbosity":                                                               "controllers/kubevirt TestVerbosity",
-	developer + "minimumClusterTSCFrequency":                                                               "controllers/vmi TestNoNodeAloneDecidesTheTSCFrequency",
+
+	"configuration.virtualMachineInstancesPerNode":                 "controllers/node/accelerator TestConfigurationIsFollowed",
+	"configuration.additionalGuestMemoryOverheadRatio":             "controllers/vmi TestResourcesByClusterConfiguration",
+	"configuration.smbios":                                         "controllers/handover TestClusterConfigurationIsAFactOfTheHost",
+	"configuration.network.defaultNetworkInterface":                "TestApplyClusterDefaults",
+	"configuration.network.binding":                                "api/validation TestValidateForCluster",
+	"configuration.network.permitBridgeInterfaceOnPodNetwork":      "api/validation TestValidateForCluster",
+	"configuration.virtualMachineOptions.disableFreePageReporting": "controllers/handover TestClusterConfigurationIsAFactOfTheHost",
+	"configuration.virtualMachineOptions.disableSerialConsoleLog":  "TestApplyClusterDefaults",
+	"configuration.hostDisk":                                       "controllers/vmi TestHostDiskNeedsAPermittedFolder",
+	"configuration.evictionStrategy":                               "TestApplyClusterDefaults",
+	"configuration.vmStateStorageClass":                            "controllers/vmi TestStateClaimIsMadeOnceBeforeThePod",
+	"configuration.obsoleteCPUModels":                              "controllers/nodelabel TestCPULabels",
+	"configuration.vmRolloutStrategy":                              "controllers/vm TestWhichTemplateChangesNeedARestart",
+	"configuration.commonInstancetypesDeployment.enabled":          "controllers/instancetypes TestInstallAndRemove",
+	migrations + "parallelMigrationsPerCluster":                    "controllers/migration TestWhichMigrationBeginsNext",
+	migrations + "parallelOutboundMigrationsPerNode":               "controllers/migration TestWhichMigrationBeginsNext",
+	migrations + "bandwidthPerMigration":                           "controllers/node/migration TestMigrationHasItsConfiguredLimits",
+	migrations + "completionTimeoutPerGiB":                         "controllers/node/migration TestMigrationHasItsConfiguredLimits",
+	migrations + "progressTimeout":                                 "controllers/node/migration TestMigrationHasItsConfiguredLimits",
+	migrations + "maxDowntimeMs":                                   "controllers/node/migration TestMigrationHasItsConfiguredLimits",
+	migrations + "allowAutoConverge":                               "controllers/node/migration TestMigrationHasItsConfiguredLimits",
+	"workloadUpdateStrategy.workloadUpdateMethods":                 "controllers/migration TestOutdatedLauncherMakesOneMigration",
+	"workloadUpdateStrategy.batchEvictionSize":                     "controllers/migration TestEvictionsComeInBatches",
+	"workloadUpdateStrategy.batchEvictionInterval":                 "controllers/migration TestEvictionsComeInBatches",
+	migrations + "nodeDrainTaintKey":                               "controllers/migration TestGuestLeavesNodeWithDrainTaint",
+	migrations + "allowPostCopy":                                   "controllers/node/migration TestMigrationHasItsConfiguredLimits",
+	migrations + "allowWorkloadDisruption":                         "TestPostCopyAllowed",
+	developer + "useEmulation":                                     "test/e2e",
+	developer + "cpuAllocationRatio":                               "controllers/vmi TestResourcesByClusterConfiguration",
+	developer + "memoryOvercommit":                                 "controllers/vmi TestResourcesByClusterConfiguration",
+	developer + "nodeSelectors":                                    "controllers/vmi TestPodFollowsTheClusterConfiguration",
+	developer + "logVerbosity.virtAPI":                             "controllers/kubevirt TestVerbosity",
+	developer + "logVerbosity.virtController":                      "controllers/kubevirt TestVerbosity",
+	developer + "logVerbosity.virtHandler":                         "controllers/kubevirt TestVerbosity",
+	developer + "logVerbosity.virtLauncher":                        "controllers/vmi TestPodFollowsTheClusterConfiguration",
+	developer + "logVerbosity.nodeVerbosity":                       "controllers/kubevirt TestVerbosity",
+	developer + "minimumClusterTSCFrequency":                       "controllers/vmi TestNoNodeAloneDecidesTheTSCFrequency",
 }
 
-// fieldsOf are the paths of a struct's fields: of those that are structs themselves, the fields
+// fieldsOf returns the paths of a struct's fields: of those that are structs themselves, the fields
 // inside.
 func fieldsOf(t reflect.Type, prefix string) []string {
 	var out []string
@@ -83,7 +85,8 @@ func fieldsOf(t reflect.Type, prefix string) []string {
 		switch {
 		case inline == "inline":
 			out = append(out, fieldsOf(inner, prefix)...)
-		case listed(prefix+name) || inner.Kind() != reflect.Struct || !strings.HasPrefix(inner.PkgPath(), "github.com/kubeqemu/"):
+		case listed(prefix+name) || inner.Kind() != reflect.Struct ||
+			!strings.HasPrefix(inner.PkgPath(), "github.com/kubeqemu/"):
 			out = append(out, prefix+name)
 		default:
 			out = append(out, fieldsOf(inner, prefix+name+".")...)
@@ -93,7 +96,8 @@ func fieldsOf(t reflect.Type, prefix string) []string {
 }
 
 func listed(path string) bool {
-	return effective[path] != "" || slices.ContainsFunc(ineffectiveFields, func(f ineffectiveField) bool { return f.path == path })
+	return effective[path] != "" ||
+		slices.ContainsFunc(ineffectiveFields, func(f ineffectiveField) bool { return f.path == path })
 }
 
 // TestEachKubeVirtFieldHasAnEffectOrIsNamed: each field of a KubeVirt has an effect, or the status names it.
@@ -153,17 +157,27 @@ func TestIneffectiveFields(t *testing.T) {
 		want []string
 	}{
 		"empty": {`{}`, nil},
-		"what KubeVirt's own example has": {`{certificateRotateStrategy: {}, configuration: {developerConfiguration: {featureGates: []}}, customizeComponents: {}, imagePullPolicy: IfNotPresent, workloadUpdateStrategy: {}}`,
+		"what KubeVirt's own example has": {
+			`{certificateRotateStrategy: {}, configuration: {developerConfiguration: {featureGates: []}}, customizeComponents: {}, imagePullPolicy: IfNotPresent, workloadUpdateStrategy: {}}`,
 			[]string{"spec.imagePullPolicy"}},
-		"values that are as here": {`{configuration: {evictionStrategy: None, tlsConfiguration: {minTLSVersion: VersionTLS13}, developerConfiguration: {pvcTolerateLessSpaceUpToPercent: 10},
+		"values that are as here": {
+			`{configuration: {evictionStrategy: None, tlsConfiguration: {minTLSVersion: VersionTLS13}, developerConfiguration: {pvcTolerateLessSpaceUpToPercent: 10},
 			instancetype: {referencePolicy: reference}, architectureConfiguration: {defaultArchitecture: amd64}, network: {permitSlirpInterface: false}, roleAggregationStrategy: AggregateToDefault, virtualMachineInstancesPerNode: 5}}`, nil},
-		"values that are not": {`{configuration: {evictionStrategy: LiveMigrate, tlsConfiguration: {minTLSVersion: VersionTLS12}, developerConfiguration: {pvcTolerateLessSpaceUpToPercent: 5},
+		"values that are not": {
+			`{configuration: {evictionStrategy: LiveMigrate, tlsConfiguration: {minTLSVersion: VersionTLS12}, developerConfiguration: {pvcTolerateLessSpaceUpToPercent: 5},
 			instancetype: {referencePolicy: expand}, architectureConfiguration: {defaultArchitecture: s390x}, network: {permitSlirpInterface: true}, roleAggregationStrategy: Manual, virtualMachineInstancesPerNode: 250}}`,
-			[]string{"spec.configuration.virtualMachineInstancesPerNode", "spec.configuration.architectureConfiguration.defaultArchitecture", "spec.configuration.tlsConfiguration.minTLSVersion",
-				"spec.configuration.instancetype.referencePolicy", "spec.configuration.roleAggregationStrategy", "spec.configuration.network.permitSlirpInterface", "spec.configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent"}},
-		"a field beside what gives it an effect": {`{configuration: {migrations: {allowPostCopy: true, allowWorkloadDisruption: true}}}`, nil},
-		"objects": {`{infra: {nodePlacement: {nodeSelector: {a: b}}}, workloads: {nodePlacement: {}}, configuration: {migrations: {allowWorkloadDisruption: true, bandwidthPerMigration: 64Mi, allowAutoConverge: true}, developerConfiguration: {logVerbosity: {virtOperator: 4, virtAPI: 2}}}}`,
-			[]string{"spec.infra", "spec.configuration.migrations.allowWorkloadDisruption", "spec.configuration.developerConfiguration.logVerbosity.virtOperator"}},
+			[]string{"spec.configuration.virtualMachineInstancesPerNode",
+				"spec.configuration.architectureConfiguration.defaultArchitecture",
+				"spec.configuration.tlsConfiguration.minTLSVersion",
+				"spec.configuration.instancetype.referencePolicy", "spec.configuration.roleAggregationStrategy",
+				"spec.configuration.network.permitSlirpInterface",
+				"spec.configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent"}},
+		"a field beside what gives it an effect": {
+			`{configuration: {migrations: {allowPostCopy: true, allowWorkloadDisruption: true}}}`, nil},
+		"objects": {
+			`{infra: {nodePlacement: {nodeSelector: {a: b}}}, workloads: {nodePlacement: {}}, configuration: {migrations: {allowWorkloadDisruption: true, bandwidthPerMigration: 64Mi, allowAutoConverge: true}, developerConfiguration: {logVerbosity: {virtOperator: 4, virtAPI: 2}}}}`,
+			[]string{"spec.infra", "spec.configuration.migrations.allowWorkloadDisruption",
+				"spec.configuration.developerConfiguration.logVerbosity.virtOperator"}},
 	} {
 		var spec KubeVirtSpec
 		if err := yaml.UnmarshalStrict([]byte(c.spec), &spec); err != nil {

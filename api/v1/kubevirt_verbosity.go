@@ -7,7 +7,7 @@ const (
 	VirtHandler    = "virt-handler"
 )
 
-// Verbosity is how much a component on a node logs: logVerbosity's value for the node, or else for
+// Verbosity returns how much a component on a node logs: logVerbosity's value for the node, or else for
 // the component, or else 0.
 func (c *KubeVirtConfiguration) Verbosity(component, node string) int {
 	if c.DeveloperConfiguration == nil || c.DeveloperConfiguration.LogVerbosity == nil {
@@ -17,5 +17,6 @@ func (c *KubeVirtConfiguration) Verbosity(component, node string) int {
 	if n := v.NodeVerbosity[node]; n > 0 {
 		return int(n)
 	}
-	return int(map[string]int32{VirtAPI: v.VirtAPI, VirtController: v.VirtController, VirtHandler: v.VirtHandler}[component])
+	return int(map[string]int32{VirtAPI: v.VirtAPI, VirtController: v.VirtController,
+		VirtHandler: v.VirtHandler}[component])
 }

@@ -16,7 +16,8 @@ func TestVerbosityOfEachComponent(t *testing.T) {
 		{all, VirtHandler, "node-1", 7},
 		{all, VirtAPI, "node-1", 7},
 		{all, VirtHandler, "", 3},
-		{`{"developerConfiguration":{"logVerbosity":{"virtHandler":3,"nodeVerbosity":{"node-1":0}}}}`, VirtHandler, "node-1", 3},
+		{`{"developerConfiguration":{"logVerbosity":{"virtHandler":3,"nodeVerbosity":{"node-1":0}}}}`, VirtHandler,
+			"node-1", 3},
 	} {
 		if got := decodeJSON[KubeVirtConfiguration](t, c.config).Verbosity(c.component, c.node); got != c.want {
 			t.Errorf("%s on %s: %d, want %d (%s)", c.component, c.node, got, c.want, c.config)

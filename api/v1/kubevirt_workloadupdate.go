@@ -37,7 +37,7 @@ const (
 	WorkloadUpdateEvict       WorkloadUpdateMethod = "Evict"
 )
 
-// Moves says whether guests that can migrate move to launchers of the present image. s may be nil.
+// Moves reports whether guests that can migrate move to launchers of the present image. s may be nil.
 func (s *WorkloadUpdateStrategy) Moves() bool {
 	return s != nil && slices.Contains(s.WorkloadUpdateMethods, WorkloadUpdateLiveMigrate)
 }
@@ -58,7 +58,8 @@ func (s *WorkloadUpdateStrategy) BatchSize() int {
 	return ptr.Deref(s.BatchEvictionSize, defaultBatchSize)
 }
 
-// BatchInterval returns the time between two batches of evictions. A text that is no time, which validation refuses, is the default.
+// BatchInterval returns the time between two batches of evictions. A text that is no time, which validation refuses, is
+// the default.
 func (s *WorkloadUpdateStrategy) BatchInterval() time.Duration {
 	if d, err := time.ParseDuration(s.BatchEvictionInterval); err == nil && d >= 0 {
 		return d

@@ -179,17 +179,17 @@ const (
 	MigrationJobNameAnnotation = "kubevirt.io/migrationJobName"
 )
 
-// IsFinal says whether the migration has ended.
+// IsFinal reports whether the migration has ended.
 func (m *VirtualMachineInstanceMigration) IsFinal() bool {
 	return m.Status.Phase == MigrationSucceeded || m.Status.Phase == MigrationFailed
 }
 
-// IsUnderway says whether the migration has begun, and has not ended.
+// IsUnderway reports whether the migration has begun, and has not ended.
 func (m *VirtualMachineInstanceMigration) IsUnderway() bool {
 	return !m.IsFinal() && migrationOrder[m.Status.Phase] > migrationOrder[MigrationPending]
 }
 
-// EffectivePriority is the priority, or its default.
+// EffectivePriority returns the priority, or its default.
 func (m *VirtualMachineInstanceMigration) EffectivePriority() MigrationPriority {
 	if m.Spec.Priority == nil {
 		return PriorityUserTriggered
@@ -197,21 +197,25 @@ func (m *VirtualMachineInstanceMigration) EffectivePriority() MigrationPriority 
 	return *m.Spec.Priority
 }
 
-// UpdatesLauncher says whether virt-controller made the migration to bring a guest to a launcher of another image. The API server lets
-// only virt-controller make migrations of the lowest priority, and lets others write the annotation.
+// UpdatesLauncher reports whether virt-controller made the migration to bring a guest to a launcher of another image.
+// The API server lets only virt-controller make migrations of the lowest priority, and lets others write the
+// annotation.
 func (m *VirtualMachineInstanceMigration) UpdatesLauncher() bool {
 	return m.Annotations[WorkloadUpdateMigrationAnnotation] != "" && m.EffectivePriority() == PrioritySystemMaintenance
 }
 
-// StaysOnNode says whether the migration brings the guest to another pod on the guest's own node, because no other node takes the guest.
-// virt-controller selects a node only for such an update. All other migrations bring the guest to another node.
+// StaysOnNode reports whether the migration brings the guest to another pod on the guest's own node, because no other
+// node takes the guest. virt-controller selects a node only for such an update. All other migrations bring the guest to
+// another node.
 func (m *VirtualMachineInstanceMigration) StaysOnNode() bool {
 	return m.UpdatesLauncher() && m.Spec.AddedNodeSelector[corev1.LabelHostname] != ""
 }
 
 // migrationOrder is the order of the phases; a phase never goes back.
-var migrationOrder = map[VirtualMachineInstanceMigrationPhase]int{"": 0, MigrationPending: 1, MigrationScheduling: 2, MigrationScheduled: 3,
-	MigrationPreparingTarget: 4, MigrationTargetReady: 5, MigrationRunning: 6, MigrationSucceeded: 7, MigrationFailed: 7}
+var migrationOrder = map[VirtualMachineInstanceMigrationPhase]int{
+	"": 0, MigrationPending: 1, MigrationScheduling: 2, MigrationScheduled: 3, MigrationPreparingTarget: 4,
+	MigrationTargetReady: 5, MigrationRunning: 6, MigrationSucceeded: 7, MigrationFailed: 7,
+}
 
 // SetPhase moves the phase on, and notes the time. It does nothing for a phase that has been passed.
 func (s *VirtualMachineInstanceMigrationStatus) SetPhase(p VirtualMachineInstanceMigrationPhase, now metav1.Time) {
@@ -219,10 +223,11 @@ func (s *VirtualMachineInstanceMigrationStatus) SetPhase(p VirtualMachineInstanc
 		return
 	}
 	s.Phase = p
-	s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps, VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: p, PhaseTransitionTimestamp: now})
+	s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps,
+		VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: p, PhaseTransitionTimestamp: now})
 }
 
-// Entered is when a phase was entered; zero if it was not.
+// Entered returns when a phase was entered; zero if it was not.
 func (s *VirtualMachineInstanceMigrationStatus) Entered(p VirtualMachineInstanceMigrationPhase) metav1.Time {
 	for _, t := range s.PhaseTransitionTimestamps {
 		if t.Phase == p {
@@ -233,7 +238,8 @@ func (s *VirtualMachineInstanceMigrationStatus) Entered(p VirtualMachineInstance
 }
 
 // Condition returns a condition, or nil.
-func (s *VirtualMachineInstanceMigrationStatus) Condition(t MigrationConditionType) *VirtualMachineInstanceMigrationCondition {
+func (s *VirtualMachineInstanceMigrationStatus) Condition(
+	t MigrationConditionType) *VirtualMachineInstanceMigrationCondition {
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == t {
 			return &s.Conditions[i]
@@ -243,7 +249,8 @@ func (s *VirtualMachineInstanceMigrationStatus) Condition(t MigrationConditionTy
 }
 
 // SetCondition sets a condition; its transition time changes only with its status.
-func (s *VirtualMachineInstanceMigrationStatus) SetCondition(c VirtualMachineInstanceMigrationCondition, now metav1.Time) {
+func (s *VirtualMachineInstanceMigrationStatus) SetCondition(c VirtualMachineInstanceMigrationCondition,
+	now metav1.Time) {
 	old := s.Condition(c.Type)
 	if old == nil {
 		c.LastTransitionTime = now
@@ -459,21 +466,21 @@ type MigrationTargetState struct {
 	Failure string `json:"failure,omitempty"`
 }
 
-// PostCopy says whether the guest goes on by post-copy. Then it cannot run on its source again. A source's node has no say in that where the
-// configuration, which virt-controller writes, does not allow post-copy.
+// PostCopy reports whether the guest goes on by post-copy. Then it cannot run on its source again. A source's node has
+// no say in that where the configuration, which virt-controller writes, does not allow post-copy.
 func (s *VirtualMachineInstanceMigrationState) PostCopy() bool {
 	return s.MigrationConfiguration.PostCopy() && s.SourceState != nil && s.SourceState.PostCopyTimestamp != nil
 }
 
-// Sends says whether the virt-handler of the source has begun to send the guest. Nobody else can write that.
+// Sends reports whether the virt-handler of the source has begun to send the guest. Nobody else can write that.
 func (s *VirtualMachineInstanceMigrationState) Sends() bool {
 	return s.SourceState != nil && s.SourceState.StartTimestamp != nil
 }
 
-// Ended says whether the migration has ended.
+// Ended reports whether the migration has ended.
 func (s *VirtualMachineInstanceMigrationState) Ended() bool { return s.Completed || s.Failed }
 
-// Migration is the VMI's migration that is under way, or nil.
+// Migration returns the VMI's migration that is under way, or nil.
 func (vmi *VirtualMachineInstance) Migration() *VirtualMachineInstanceMigrationState {
 	if s := vmi.Status.MigrationState; s != nil && !s.Ended() {
 		return s

@@ -93,7 +93,7 @@ const (
 	defaultMaxDowntime        = 300
 )
 
-// Migrations is what bounds migrations; nil stands for the defaults.
+// Migrations returns what bounds migrations; nil stands for the defaults.
 func (c *KubeVirtConfiguration) Migrations() *MigrationConfiguration {
 	if c == nil || c.MigrationConfiguration == nil {
 		return nil
@@ -104,7 +104,7 @@ func (c *KubeVirtConfiguration) Migrations() *MigrationConfiguration {
 // defaultDrainTaintKey is KubeVirt's.
 const defaultDrainTaintKey = "kubevirt.io/drain"
 
-// DrainTaintKey is the key of the taint by which the guests of a node are to leave it.
+// DrainTaintKey returns the key of the taint by which the guests of a node are to leave it.
 func (c *KubeVirtConfiguration) DrainTaintKey() string {
 	if c == nil || c.MigrationConfiguration == nil || c.MigrationConfiguration.NodeDrainTaintKey == nil {
 		return defaultDrainTaintKey
@@ -112,17 +112,19 @@ func (c *KubeVirtConfiguration) DrainTaintKey() string {
 	return *c.MigrationConfiguration.NodeDrainTaintKey
 }
 
-// Parallel is how many migrations run at a time in the cluster.
+// Parallel returns how many migrations run at a time in the cluster.
 func (c *MigrationConfiguration) Parallel() int {
-	return int(valueOr(c, func(c *MigrationConfiguration) *uint32 { return c.ParallelMigrationsPerCluster }, defaultParallelMigrations))
+	return int(valueOr(c, func(c *MigrationConfiguration) *uint32 { return c.ParallelMigrationsPerCluster },
+		defaultParallelMigrations))
 }
 
-// Outbound is how many guests leave one node at a time.
+// Outbound returns how many guests leave one node at a time.
 func (c *MigrationConfiguration) Outbound() int {
-	return int(valueOr(c, func(c *MigrationConfiguration) *uint32 { return c.ParallelOutboundMigrationsPerNode }, defaultOutboundMigrations))
+	return int(valueOr(c, func(c *MigrationConfiguration) *uint32 { return c.ParallelOutboundMigrationsPerNode },
+		defaultOutboundMigrations))
 }
 
-// Bandwidth is how many bytes a migration may send in a second; 0 is no bound.
+// Bandwidth returns how many bytes a migration may send in a second; 0 is no bound.
 func (c *MigrationConfiguration) Bandwidth() int64 {
 	if c == nil || c.BandwidthPerMigration == nil {
 		return 0
@@ -138,31 +140,34 @@ const (
 	longestStall = 24 * 60 * 60
 )
 
-// Completion is how long the copying of a number of bytes may take. A part of a GiB counts as a whole one.
+// Completion returns how long the copying of a number of bytes may take. A part of a GiB counts as a whole one.
 func (c *MigrationConfiguration) Completion(bytes int64) time.Duration {
 	const gib = 1 << 30
-	perGiB := valueOr(c, func(c *MigrationConfiguration) *int64 { return c.CompletionTimeoutPerGiB }, defaultCompletionPerGiB)
+	perGiB := valueOr(c, func(c *MigrationConfiguration) *int64 { return c.CompletionTimeoutPerGiB },
+		defaultCompletionPerGiB)
 	most := int64(MaxMigrationTime / time.Second)
 	parts := min(max(bytes/gib+min(bytes%gib, 1), 1), most)
 	return time.Duration(min(min(perGiB, longestStall)*parts, most)) * time.Second
 }
 
-// Progress is how long a migration may go on without getting nearer to its end.
+// Progress returns how long a migration may go on without getting nearer to its end.
 func (c *MigrationConfiguration) Progress() time.Duration {
-	return time.Duration(min(valueOr(c, func(c *MigrationConfiguration) *int64 { return c.ProgressTimeout }, defaultProgressTimeout), longestStall)) * time.Second
+	return time.Duration(min(valueOr(c, func(c *MigrationConfiguration) *int64 { return c.ProgressTimeout },
+		defaultProgressTimeout), longestStall)) * time.Second
 }
 
-// Downtime is how long the guest's CPUs may stand still.
+// Downtime returns how long the guest's CPUs may stand still.
 func (c *MigrationConfiguration) Downtime() time.Duration {
-	return time.Duration(valueOr(c, func(c *MigrationConfiguration) *uint64 { return c.MaxDowntimeMs }, defaultMaxDowntime)) * time.Millisecond
+	return time.Duration(valueOr(c, func(c *MigrationConfiguration) *uint64 { return c.MaxDowntimeMs },
+		defaultMaxDowntime)) * time.Millisecond
 }
 
-// AutoConverge says whether QEMU may slow the guest down.
+// AutoConverge reports whether QEMU may slow the guest down.
 func (c *MigrationConfiguration) AutoConverge() bool {
 	return valueOr(c, func(c *MigrationConfiguration) *bool { return c.AllowAutoConverge }, false)
 }
 
-// PostCopy says whether the guest may go on at the target before its memory is there.
+// PostCopy reports whether the guest may go on at the target before its memory is there.
 func (c *MigrationConfiguration) PostCopy() bool {
 	return valueOr(c, func(c *MigrationConfiguration) *bool { return c.AllowPostCopy }, false) &&
 		valueOr(c, func(c *MigrationConfiguration) *bool { return c.AllowWorkloadDisruption }, true)

@@ -26,12 +26,12 @@ const (
 	PresetsAdvice = `or exclude this object from presets with the annotation ` + ExcludePresetsAnnotation + `: "true"`
 )
 
-// PresetsExcluded says whether an object keeps presets away. A VMI's template says so for the VMI.
+// PresetsExcluded reports whether an object keeps presets away. A VMI's template says so for the VMI.
 func PresetsExcluded(object metav1.Object) bool {
 	return object.GetAnnotations()[ExcludePresetsAnnotation] == "true"
 }
 
-// Selects says whether the preset is for VMIs with these labels.
+// Selects reports whether the preset is for VMIs with these labels.
 func (p *VirtualMachineInstancePreset) Selects(of map[string]string) (bool, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector)
 	if err != nil {
@@ -43,7 +43,8 @@ func (p *VirtualMachineInstancePreset) Selects(of map[string]string) (bool, erro
 // ApplyPresets sets what a new VMI leaves out from those presets of its namespace that select it.
 // It is called before ApplyClusterDefaults and Default. overridden are the values of presets that
 // the VMI's own values win over, one sentence each. With errors, the VMI must not start.
-func ApplyPresets(vmi *VirtualMachineInstance, presets []VirtualMachineInstancePreset) (overridden []string, errs field.ErrorList) {
+func ApplyPresets(vmi *VirtualMachineInstance, presets []VirtualMachineInstancePreset) (
+	overridden []string, errs field.ErrorList) {
 	if PresetsExcluded(vmi) {
 		return nil, nil
 	}
@@ -58,7 +59,8 @@ func ApplyPresets(vmi *VirtualMachineInstance, presets []VirtualMachineInstanceP
 	own := &vmi.Spec.Domain
 	// Otherwise a preset would give another amount of memory to a VMI that says only its request.
 	if own.Resources.SaysMemory() && isUnset(own.Memory) && !isUnset(all.domain.Memory) {
-		overridden = append(overridden, all.overridden("spec.domain.memory", "spec.domain.resources", asJSON(own.Resources), asJSON(all.domain.Memory)))
+		overridden = append(overridden,
+			all.overridden("spec.domain.memory", "spec.domain.resources", asJSON(own.Resources), asJSON(all.domain.Memory)))
 		all.domain.Memory = nil
 	}
 	for _, p := range parts(own, &all.domain) {
@@ -85,20 +87,21 @@ func (r *ResourceRequirements) SaysMemory() bool {
 	return requested || limited
 }
 
-// selecting are the presets that select a VMI with these labels, by name.
-func selecting(of map[string]string, presets []VirtualMachineInstancePreset) ([]VirtualMachineInstancePreset, field.ErrorList) {
-	var found []VirtualMachineInstancePreset
-	var errs field.ErrorList
+// selecting returns the presets that select a VMI with these labels, by name.
+func selecting(of map[string]string, presets []VirtualMachineInstancePreset) (
+	found []VirtualMachineInstancePreset, errs field.ErrorList) {
 	for i := range presets {
 		p := &presets[i]
 		selects, err := p.Selects(of)
 		switch {
 		case err != nil:
 			// Nobody knows whether the preset is meant for this VMI.
-			errs = append(errs, field.Invalid(field.NewPath("metadata", "labels"), shortened(labels.Set(of).String()), err.Error()+"; correct or delete it, "+PresetsAdvice))
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "labels"), shortened(labels.Set(of).String()),
+				err.Error()+"; correct or delete it, "+PresetsAdvice))
 		case selects && len(p.Name) > MaxPresetName:
 			errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations"), shortened(p.Name),
-				fmt.Sprintf("the name of this VirtualMachineInstancePreset has more than %d characters; delete it, %s", MaxPresetName, PresetsAdvice)))
+				fmt.Sprintf("the name of this VirtualMachineInstancePreset has more than %d characters; delete it, %s",
+					MaxPresetName, PresetsAdvice)))
 		case selects:
 			found = append(found, *p)
 		}
@@ -128,7 +131,8 @@ func joined(presets []VirtualMachineInstancePreset) (*joint, field.ErrorList) {
 				all.by[p.path] = presets[i].Name
 			case p.had != p.wanted && len(errs) < maxConflicts:
 				errs = append(errs, field.Invalid(field.NewPath(p.path), shortened(p.had),
-					fmt.Sprintf("the VirtualMachineInstancePresets %q and %q both select this object, and %q sets %s; change a preset or its selector, %s",
+					fmt.Sprintf("the VirtualMachineInstancePresets %q and %q both select this object, and %q sets %s; change a "+
+						"preset or its selector, %s",
 						all.by[p.path], presets[i].Name, presets[i].Name, shortened(p.wanted), PresetsAdvice)))
 			}
 		}
@@ -136,13 +140,14 @@ func joined(presets []VirtualMachineInstancePreset) (*joint, field.ErrorList) {
 	return all, errs
 }
 
-// overridden is the sentence that a value of the VMI's own, at another path perhaps, wins over a
+// overridden returns the sentence that a value of the VMI's own, at another path perhaps, wins over a
 // preset's.
 func (j *joint) overridden(path, ownPath, own, preset string) string {
-	return fmt.Sprintf("The object's own %s %s overrides %s %s of VirtualMachineInstancePreset %q", ownPath, shortened(own), path, shortened(preset), j.by[path])
+	return fmt.Sprintf("The object's own %s %s overrides %s %s of VirtualMachineInstancePreset %q", ownPath,
+		shortened(own), path, shortened(preset), j.by[path])
 }
 
-// holdsIn says whether a value of the preset's is a domain's.
+// holdsIn reports whether a value of the preset's is a domain's.
 func (p *VirtualMachineInstancePreset) holdsIn(d *DomainSpec) bool {
 	return slices.ContainsFunc(parts(d, p.Sets()), func(p part) bool { return p.had == p.wanted })
 }
@@ -200,8 +205,8 @@ func fieldAt(d *DomainSpec, path string) reflect.Value {
 	return value
 }
 
-// clockOffset returns the part of a clock that utc and timezone say together: a clock has one of them. An empty utc wins over a time
-// zone, because it says that the clock shows UTC; otherwise it is no value.
+// clockOffset returns the part of a clock that utc and timezone say together: a clock has one of them. An empty utc
+// wins over a time zone, because it says that the clock shows UTC; otherwise it is no value.
 func clockOffset(domain *DomainSpec, preset *Clock) []part {
 	if isUnset(preset.UTC) && preset.Timezone == "" {
 		return nil
@@ -229,7 +234,7 @@ func isUnset(value any) bool {
 	return v.IsZero() || v.Kind() == reflect.Pointer && v.Elem().IsZero()
 }
 
-// quantities are the parts of a list of resources.
+// quantities returns the parts of a list of resources.
 func quantities(path string, own *ResourceList, preset ResourceList) []part {
 	var all []part
 	for _, name := range slices.Sorted(maps.Keys(preset)) {
@@ -248,7 +253,7 @@ func quantities(path string, own *ResourceList, preset ResourceList) []part {
 	return all
 }
 
-// asJSON is a value as JSON, in which equal quantities are equal.
+// asJSON returns a value as JSON, in which equal quantities are equal.
 func asJSON(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {

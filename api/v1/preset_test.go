@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parsedPreset is a preset of a spec.
+// parsedPreset returns a preset of a spec.
 func parsedPreset(t testing.TB, name, spec string) VirtualMachineInstancePreset {
 	t.Helper()
 	p := VirtualMachineInstancePreset{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -56,52 +56,93 @@ firmware: {serial: x1, kernelBoot: {kernelArgs: quiet}}
 clock: {timer: {hpet: {present: false}}}
 features: {acpi: {enabled: false}}
 devices: {watchdog: {name: dog, i6300esb: {action: reset}}}`, "a", nil, nil},
-		"another selector": {"", presets{"a": "selector: {matchLabels: {os: windows}}\ndomain: {cpu: {cores: 2}}"}, "", "", nil, nil},
-		"an expression": {"", presets{"a": "selector: {matchExpressions: [{key: os, operator: In, values: [linux, bsd]}]}\ndomain: {cpu: {cores: 2}}",
-			"b": "selector: {matchExpressions: [{key: os, operator: DoesNotExist}]}\ndomain: {cpu: {cores: 4}}"}, "cpu: {cores: 2}", "a", nil, nil},
-		"for all":                {"", presets{"a": forAll + "domain: {cpu: {cores: 2}}"}, "cpu: {cores: 2}", "a", nil, nil},
-		"without a domain":       {"cpu: {cores: 2}", presets{"a": forAll, "b": forAll + "domain: {devices: {}}"}, "cpu: {cores: 2}", "", nil, nil},
-		"the VMI's own is equal": {"cpu: {cores: 2}", presets{"a": forAll + "domain: {cpu: {cores: 2}}"}, "cpu: {cores: 2}", "a", nil, nil},
-		"the VMI's own wins as a whole": {"cpu: {cores: 6}", presets{"a": forAll + "domain: {cpu: {cores: 4, model: Nehalem}}"}, "cpu: {cores: 6}", "",
-			[]string{`The object's own spec.domain.cpu {"cores":6} overrides spec.domain.cpu {"cores":4,"model":"Nehalem"} of VirtualMachineInstancePreset "a"`}, nil},
-		"some parts are overridden": {"features: {acpi: {enabled: false}}", presets{"a": forAll + "domain: {features: {acpi: {enabled: true}}, cpu: {cores: 4}}"},
+		"another selector": {"", presets{"a": "selector: {matchLabels: {os: windows}}\ndomain: {cpu: {cores: 2}}"}, "", "",
+			nil, nil},
+		"an expression": {"", presets{"a": "selector: {matchExpressions: [{key: os, operator: In, values: [linux, " +
+			"bsd]}]}\ndomain: {cpu: {cores: 2}}",
+			"b": "selector: {matchExpressions: [{key: os, operator: DoesNotExist}]}\ndomain: {cpu: {cores: 4}}"},
+			"cpu: {cores: 2}", "a", nil, nil},
+		"for all": {"", presets{"a": forAll + "domain: {cpu: {cores: 2}}"}, "cpu: {cores: 2}", "a", nil, nil},
+		"without a domain": {"cpu: {cores: 2}", presets{"a": forAll, "b": forAll + "domain: {devices: {}}"},
+			"cpu: {cores: 2}", "", nil, nil},
+		"the VMI's own is equal": {"cpu: {cores: 2}", presets{"a": forAll + "domain: {cpu: {cores: 2}}"}, "cpu: {cores: 2}",
+			"a", nil, nil},
+		"the VMI's own wins as a whole": {"cpu: {cores: 6}",
+			presets{"a": forAll + "domain: {cpu: {cores: 4, model: Nehalem}}"}, "cpu: {cores: 6}", "",
+			[]string{
+				`The object's own spec.domain.cpu {"cores":6} overrides spec.domain.cpu {"cores":4,"model":"Nehalem"} of VirtualMachineInstancePreset "a"`}, nil},
+		"some parts are overridden": {"features: {acpi: {enabled: false}}",
+			presets{"a": forAll + "domain: {features: {acpi: {enabled: true}}, cpu: {cores: 4}}"},
 			"{features: {acpi: {enabled: false}}, cpu: {cores: 4}}", "a", []string{"spec.domain.features"}, nil},
-		"an empty object is no value": {"{cpu: {}, machine: {type: ''}, memory: {}}", presets{"a": forAll + "domain: {cpu: {cores: 2}, machine: {type: q35}, memory: {guest: 1Gi}}"},
+		"an empty object is no value": {"{cpu: {}, machine: {type: ''}, memory: {}}",
+			presets{"a": forAll + "domain: {cpu: {cores: 2}, machine: {type: q35}, memory: {guest: 1Gi}}"},
 			"{cpu: {cores: 2}, machine: {type: q35}, memory: {guest: 1Gi}}", "a", nil, nil},
-		"requests one by one": {"resources: {requests: {cpu: 1}}", presets{"a": forAll + "domain: {resources: {requests: {cpu: 2, memory: 64M}}}"},
-			"resources: {requests: {cpu: 1, memory: 64M}}", "a", []string{"spec.domain.resources.requests[cpu] 1 overrides"}, nil},
-		"the same quantity": {"{memory: {guest: 1024Mi}, resources: {limits: {memory: 1Gi}}}", presets{"a": forAll + "domain: {memory: {guest: 1Gi}, resources: {limits: {memory: 1024Mi}}}"},
+		"requests one by one": {"resources: {requests: {cpu: 1}}",
+			presets{"a": forAll + "domain: {resources: {requests: {cpu: 2, memory: 64M}}}"},
+			"resources: {requests: {cpu: 1, memory: 64M}}", "a", []string{"spec.domain.resources.requests[cpu] 1 overrides"},
+			nil},
+		"the same quantity": {"{memory: {guest: 1024Mi}, resources: {limits: {memory: 1Gi}}}",
+			presets{"a": forAll + "domain: {memory: {guest: 1Gi}, resources: {limits: {memory: 1024Mi}}}"},
 			"{memory: {guest: 1Gi}, resources: {limits: {memory: 1Gi}}}", "a", nil, nil},
-		"UTC against a time zone": {"clock: {utc: {}}", presets{"a": forAll + "domain: {clock: {timezone: Europe/Berlin, timer: {hpet: {present: false}}}}"},
-			"clock: {utc: {}, timer: {hpet: {present: false}}}", "a", []string{`own spec.domain.clock {"utc":{}} overrides spec.domain.clock {"timezone":"Europe/Berlin"} of`}, nil},
-		"an offset against a time zone": {"clock: {utc: {offsetSeconds: 5}}", presets{"a": forAll + "domain: {clock: {timezone: Europe/Berlin}}"},
+		"UTC against a time zone": {"clock: {utc: {}}",
+			presets{"a": forAll + "domain: {clock: {timezone: Europe/Berlin, timer: {hpet: {present: false}}}}"},
+			"clock: {utc: {}, timer: {hpet: {present: false}}}", "a",
+			[]string{`own spec.domain.clock {"utc":{}} overrides spec.domain.clock {"timezone":"Europe/Berlin"} of`}, nil},
+		"an offset against a time zone": {"clock: {utc: {offsetSeconds: 5}}",
+			presets{"a": forAll + "domain: {clock: {timezone: Europe/Berlin}}"},
 			"clock: {utc: {offsetSeconds: 5}}", "", []string{`{"utc":{"offsetSeconds":5}} overrides`}, nil},
-		"a time zone against an offset": {"clock: {timezone: Europe/Berlin}", presets{"a": forAll + "domain: {clock: {utc: {offsetSeconds: 5}}}"},
+		"a time zone against an offset": {"clock: {timezone: Europe/Berlin}",
+			presets{"a": forAll + "domain: {clock: {utc: {offsetSeconds: 5}}}"},
 			"clock: {timezone: Europe/Berlin}", "", []string{`{"timezone":"Europe/Berlin"} overrides`}, nil},
-		"the same time zone": {"clock: {timezone: Europe/Berlin}", presets{"a": forAll + "domain: {clock: {timezone: Europe/Berlin}}"}, "clock: {timezone: Europe/Berlin}", "a", nil, nil},
-		"a time zone":        {"", presets{"a": forAll + "domain: {clock: {timezone: Europe/Berlin}}"}, "clock: {timezone: Europe/Berlin}", "a", nil, nil},
-		"an offset":          {"clock: {utc: {}}", presets{"a": forAll + "domain: {clock: {utc: {offsetSeconds: 5}}}"}, "clock: {utc: {offsetSeconds: 5}}", "a", nil, nil},
-		"an offset and a time zone of two presets": {"", presets{"a": forAll + "domain: {clock: {utc: {offsetSeconds: 5}}}", "b": forAll + "domain: {clock: {timezone: Europe/Berlin}}"},
+		"the same time zone": {"clock: {timezone: Europe/Berlin}",
+			presets{"a": forAll + "domain: {clock: {timezone: Europe/Berlin}}"}, "clock: {timezone: Europe/Berlin}", "a", nil,
+			nil},
+		"a time zone": {"", presets{"a": forAll + "domain: {clock: {timezone: Europe/Berlin}}"},
+			"clock: {timezone: Europe/Berlin}", "a", nil, nil},
+		"an offset": {"clock: {utc: {}}", presets{"a": forAll + "domain: {clock: {utc: {offsetSeconds: 5}}}"},
+			"clock: {utc: {offsetSeconds: 5}}", "a", nil, nil},
+		"an offset and a time zone of two presets": {"",
+			presets{"a": forAll + "domain: {clock: {utc: {offsetSeconds: 5}}}",
+				"b": forAll + "domain: {clock: {timezone: Europe/Berlin}}"},
 			"", "", nil, []string{`"a" and "b" both select this object`}},
-		"the clock's timer alone": {"clock: {timer: {pit: {tickPolicy: delay}}}", presets{"a": forAll + "domain: {clock: {timer: {hpet: {present: false}}}}"},
+		"the clock's timer alone": {"clock: {timer: {pit: {tickPolicy: delay}}}",
+			presets{"a": forAll + "domain: {clock: {timer: {hpet: {present: false}}}}"},
 			"clock: {timer: {pit: {tickPolicy: delay}}}", "", []string{"spec.domain.clock.timer"}, nil},
-		"a VMI that requests memory says how much it has": {"resources: {requests: {memory: 1Gi}}", presets{"a": forAll + "domain: {memory: {guest: 128Mi}, cpu: {cores: 2}}"},
-			"{resources: {requests: {memory: 1Gi}}, cpu: {cores: 2}}", "a", []string{`own spec.domain.resources {"requests":{"memory":"1Gi"}} overrides spec.domain.memory`}, nil},
-		"a VMI that limits memory too": {"resources: {limits: {memory: 1Gi}}", presets{"a": forAll + "domain: {memory: {guest: 128Mi}}"},
+		"a VMI that requests memory says how much it has": {"resources: {requests: {memory: 1Gi}}",
+			presets{"a": forAll + "domain: {memory: {guest: 128Mi}, cpu: {cores: 2}}"},
+			"{resources: {requests: {memory: 1Gi}}, cpu: {cores: 2}}", "a",
+			[]string{`own spec.domain.resources {"requests":{"memory":"1Gi"}} overrides spec.domain.memory`}, nil},
+		"a VMI that limits memory too": {"resources: {limits: {memory: 1Gi}}",
+			presets{"a": forAll + "domain: {memory: {guest: 128Mi}}"},
 			"resources: {limits: {memory: 1Gi}}", "", []string{"spec.domain.resources"}, nil},
-		"a request beside the guest's memory": {"memory: {guest: 1Gi}", presets{"a": forAll + "domain: {resources: {requests: {memory: 64M}}}"},
+		"a request beside the guest's memory": {"memory: {guest: 1Gi}",
+			presets{"a": forAll + "domain: {resources: {requests: {memory: 64M}}}"},
 			"{memory: {guest: 1Gi}, resources: {requests: {memory: 64M}}}", "a", nil, nil},
-		"two presets, two parts": {"", presets{"a": forAll + "domain: {memory: {guest: 128Mi}}", "b": forLinux + "domain: {resources: {requests: {memory: 64M}}}"},
+		"two presets, two parts": {"",
+			presets{"a": forAll + "domain: {memory: {guest: 128Mi}}",
+				"b": forLinux + "domain: {resources: {requests: {memory: 64M}}}"},
 			"{memory: {guest: 128Mi}, resources: {requests: {memory: 64M}}}", "a b", nil, nil},
-		"two presets that agree": {"", presets{"a": forAll + "domain: {cpu: {cores: 2}}", "b": forLinux + "domain: {cpu: {cores: 2}}"}, "cpu: {cores: 2}", "a b", nil, nil},
-		"two presets that disagree": {"", presets{"a": forAll + "domain: {cpu: {cores: 2}, resources: {requests: {cpu: 1}}}", "b": forLinux + "domain: {cpu: {cores: 4}, resources: {requests: {cpu: 2}}}"}, "", "", nil,
-			[]string{`spec.domain.resources.requests[cpu]: Invalid value: "1"`, `the VirtualMachineInstancePresets "a" and "b" both select this object, and "b" sets {"cores":4}; change a preset`}},
-		"they disagree on what the VMI has": {"cpu: {cores: 6}", presets{"a": forAll + "domain: {cpu: {cores: 2}}", "b": forLinux + "domain: {cpu: {cores: 4}}"}, "cpu: {cores: 6}", "", nil,
+		"two presets that agree": {"",
+			presets{"a": forAll + "domain: {cpu: {cores: 2}}", "b": forLinux + "domain: {cpu: {cores: 2}}"}, "cpu: {cores: 2}",
+			"a b", nil, nil},
+		"two presets that disagree": {"",
+			presets{"a": forAll + "domain: {cpu: {cores: 2}, resources: {requests: {cpu: 1}}}",
+				"b": forLinux + "domain: {cpu: {cores: 4}, resources: {requests: {cpu: 2}}}"}, "", "", nil,
+			[]string{`spec.domain.resources.requests[cpu]: Invalid value: "1"`,
+				`the VirtualMachineInstancePresets "a" and "b" both select this object, and "b" sets {"cores":4}; change a preset`}},
+		"they disagree on what the VMI has": {"cpu: {cores: 6}",
+			presets{"a": forAll + "domain: {cpu: {cores: 2}}", "b": forLinux + "domain: {cpu: {cores: 4}}"}, "cpu: {cores: 6}",
+			"", nil,
 			[]string{"spec.domain.cpu"}},
-		"one of them is for others": {"", presets{"a": forAll + "domain: {cpu: {cores: 2}}", "b": "selector: {matchLabels: {os: windows}}\ndomain: {cpu: {cores: 4}}"}, "cpu: {cores: 2}", "a", nil, nil},
-		"an invalid selector": {"", presets{"a": "selector: {matchExpressions: [{key: os, operator: Like, values: [x]}]}\ndomain: {cpu: {cores: 2}}"}, "", "", nil,
+		"one of them is for others": {"",
+			presets{"a": forAll + "domain: {cpu: {cores: 2}}",
+				"b": "selector: {matchLabels: {os: windows}}\ndomain: {cpu: {cores: 4}}"}, "cpu: {cores: 2}", "a", nil, nil},
+		"an invalid selector": {"",
+			presets{"a": "selector: {matchExpressions: [{key: os, operator: Like, values: [x]}]}\ndomain: {cpu: {cores: 2}}"},
+			"", "", nil,
 			[]string{`read selector of VirtualMachineInstancePreset "a"`}},
-		"a long name": {"", presets{strings.Repeat("a", 64): forAll + "domain: {cpu: {cores: 2}}"}, "", "", nil, []string{"more than 63 characters"}},
+		"a long name": {"", presets{strings.Repeat("a", 64): forAll + "domain: {cpu: {cores: 2}}"}, "", "", nil,
+			[]string{"more than 63 characters"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var list []VirtualMachineInstancePreset
@@ -112,7 +153,8 @@ devices: {watchdog: {name: dog, i6300esb: {action: reset}}}`, "a", nil, nil},
 			for i := range list {
 				list[i].DeepCopyInto(&untouched[i])
 			}
-			vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"os": "linux"}}, Spec: VirtualMachineInstanceSpec{Domain: parsedDomain(t, c.vmi)}}
+			vmi := &VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"os": "linux"}},
+				Spec: VirtualMachineInstanceSpec{Domain: parsedDomain(t, c.vmi)}}
 			excluded := vmi.DeepCopy()
 			excluded.Annotations = map[string]string{ExcludePresetsAnnotation: "true"}
 
@@ -144,7 +186,8 @@ devices: {watchdog: {name: dog, i6300esb: {action: reset}}}`, "a", nil, nil},
 				}
 			}
 			before := excluded.DeepCopy()
-			if overridden, errs := ApplyPresets(excluded, list); len(overridden)+len(errs) > 0 || !reflect.DeepEqual(before, excluded) {
+			if overridden, errs := ApplyPresets(excluded, list); len(overridden)+len(errs) > 0 ||
+				!reflect.DeepEqual(before, excluded) {
 				t.Errorf("excluded: %v, %v, %s", overridden, errs, cmp.Diff(before, excluded))
 			}
 		})
@@ -177,7 +220,8 @@ func matches(t *testing.T, what string, got, want []string) {
 func TestPresetConflictsInStatusAreBounded(t *testing.T) {
 	var list []VirtualMachineInstancePreset
 	for n := range MaxPresets {
-		list = append(list, parsedPreset(t, fmt.Sprint("p", n), fmt.Sprintf("selector: {}\ndomain: {cpu: {cores: %d}, firmware: {kernelBoot: {kernelArgs: %q}}, resources: {requests: {cpu: %d}}}",
+		list = append(list, parsedPreset(t, fmt.Sprint("p", n), fmt.Sprintf("selector: {}\ndomain: {cpu: {cores: %d}, "+
+			"firmware: {kernelBoot: {kernelArgs: %q}}, resources: {requests: {cpu: %d}}}",
 			n+1, strings.Repeat("é", 900)+fmt.Sprint(n), n+1)))
 	}
 	_, errs := ApplyPresets(&VirtualMachineInstance{}, list)
@@ -192,9 +236,11 @@ func TestPresetErrorIsShort(t *testing.T) {
 	for i := range 1000 {
 		vmi.Labels[fmt.Sprint("label", i)] = "x"
 	}
-	bad := parsedPreset(t, strings.Repeat("n", 60), "selector: {matchExpressions: [{key: "+strings.Repeat("k", 5000)+", operator: In, values: [x]}]}")
+	bad := parsedPreset(t, strings.Repeat("n", 60),
+		"selector: {matchExpressions: [{key: "+strings.Repeat("k", 5000)+", operator: In, values: [x]}]}")
 	_, errs := ApplyPresets(vmi, []VirtualMachineInstancePreset{bad})
-	if text := errs.ToAggregate().Error(); len(errs) != 1 || len(text) > 1000 || !strings.Contains(text, bad.Name) || !strings.Contains(text, PresetsAdvice) {
+	if text := errs.ToAggregate().Error(); len(errs) != 1 || len(text) > 1000 || !strings.Contains(text, bad.Name) ||
+		!strings.Contains(text, PresetsAdvice) {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
 }

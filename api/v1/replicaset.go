@@ -67,7 +67,7 @@ type VirtualMachineInstanceReplicaSetSpec struct {
 // ReplicaStatus returns the status, as a pool does.
 func (rs *VirtualMachineInstanceReplicaSet) ReplicaStatus() *ReplicaStatus { return &rs.Status }
 
-// WantedReplicas is the wanted number of VirtualMachineInstances.
+// WantedReplicas returns the wanted number of VirtualMachineInstances.
 func (rs *VirtualMachineInstanceReplicaSet) WantedReplicas() int {
 	if rs.Spec.Replicas == nil {
 		return 1

@@ -372,7 +372,7 @@ const (
 	MachineTypeAnnotation = "kubeqemu.io/machine-type"
 )
 
-// Strategy is the run strategy, from runStrategy or from running.
+// Strategy returns the run strategy, from runStrategy or from running.
 func (vm *VirtualMachine) Strategy() VirtualMachineRunStrategy {
 	switch {
 	case vm.Spec.RunStrategy != nil:
@@ -383,7 +383,7 @@ func (vm *VirtualMachine) Strategy() VirtualMachineRunStrategy {
 	return RunStrategyHalted
 }
 
-// PendingRequests are the requests without the leading ones that are done, given
+// PendingRequests returns the requests without the leading ones that are done, given
 // the machine's VMI or nil. A Stop is done when the VMI that it is meant for is
 // gone, a Start when there is a VMI that has not ended and is not being deleted.
 func (s *VirtualMachineStatus) PendingRequests(vmi *VirtualMachineInstance) []VirtualMachineStateChangeRequest {

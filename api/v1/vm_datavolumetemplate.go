@@ -74,7 +74,7 @@ const (
 // DataVolumes until its first start. It is KubeVirt's.
 const ImmediateDataVolumeCreationAnnotation = "kubevirt.io/immediate-data-volume-creation"
 
-// DataVolumeTemplate is the VM's template of a DataVolume, or nil.
+// DataVolumeTemplate returns the VM's template of a DataVolume, or nil.
 func (vm *VirtualMachine) DataVolumeTemplate(name string) *DataVolumeTemplate {
 	for i := range vm.Spec.DataVolumeTemplates {
 		if t := &vm.Spec.DataVolumeTemplates[i]; t.ObjectMeta.Name == name {
@@ -84,7 +84,7 @@ func (vm *VirtualMachine) DataVolumeTemplate(name string) *DataVolumeTemplate {
 	return nil
 }
 
-// Fields are the template's spec, decoded. Fields that are null are left out.
+// Fields returns the template's spec, decoded. Fields that are null are left out.
 func (t *DataVolumeTemplate) Fields() (map[string]any, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(t.Spec.Raw, &fields); err != nil {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestNoPageAsksForCDI: Kubeqemu fills DataVolumes itself, so no page and no text of kubectl explain says that they need CDI.
+// TestNoPageAsksForCDI: Kubeqemu fills DataVolumes itself, so no page and no text of kubectl explain says that they
+// need CDI.
 func TestNoPageAsksForCDI(t *testing.T) {
 	claims := regexp.MustCompile(`(?i)\b(needs CDI|CDI must be installed|requires CDI|only with CDI|install CDI first)\b`)
 	seen := 0

@@ -34,19 +34,19 @@ func (vm *VirtualMachine) Identify(vmi *VirtualMachineInstance, config *KubeVirt
 	}
 }
 
-// NamesMachine says whether the template names a machine type.
+// NamesMachine reports whether the template names a machine type.
 func (vm *VirtualMachine) NamesMachine() bool {
 	m := vm.Spec.Template.Spec.Domain.Machine
 	return m != nil && m.Type != ""
 }
 
-// serial has the form of a UUID, as KubeVirt's has.
+// serial returns the serial number. It has the form of a UUID, as KubeVirt's has.
 func (vm *VirtualMachine) serial() string {
 	sum := sha256.Sum256([]byte(string(vm.UID) + "/serial"))
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// MAC is the hardware address, under QEMU's prefix, of an interface that names none. It is
+// MAC returns the hardware address, under QEMU's prefix, of an interface that names none. It is
 // computed from the object's UID and the interface's name.
 func MAC(uid types.UID, name string) string {
 	sum := sha256.Sum256([]byte(string(uid) + "/" + name))

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Instance is the VirtualMachineInstance that a VM is started as, with the cluster's
+// Instance returns the VirtualMachineInstance that a VM is started as, with the cluster's
 // configuration and without presets. If paused, the guest's CPUs do not run yet. Instance is
 // pure, and does not change the VM.
 func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *VirtualMachineInstance {
@@ -20,7 +20,7 @@ func (vm *VirtualMachine) Instance(config *KubeVirtConfiguration, paused bool) *
 	return vmi
 }
 
-// Draft is the VirtualMachineInstance that a VM is started as, before presets and Identify fill
+// Draft returns the VirtualMachineInstance that a VM is started as, before presets and Identify fill
 // in what the template leaves out.
 func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	template := vm.Spec.Template.DeepCopy()
@@ -55,9 +55,9 @@ func (vm *VirtualMachine) Draft(paused bool) *VirtualMachineInstance {
 	return vmi
 }
 
-// TemplateHash is a hash of the template's spec without its placement, the names of its claims and the states of links, and
-// of the instancetype and preference that the VM names. It covers what the user wrote, without defaults: later versions may
-// default more fields, and must leave a running guest as it is.
+// TemplateHash returns a hash of the template's spec without its placement, the names of its claims and the states of
+// links, and of the instancetype and preference that the VM names. It covers what the user wrote, without defaults:
+// later versions may default more fields, and must leave a running guest as it is.
 func (vm *VirtualMachine) TemplateHash() string {
 	spec := vm.Spec.Template.Spec
 	spec.Domain.Devices.Interfaces = withoutLinkStates(spec.Domain.Devices.Interfaces)
@@ -85,14 +85,15 @@ func (d *DomainSpec) withoutFalse() {
 	}
 }
 
-// DeschedulerAnnotations returns the annotations of a template that follow into running guests' objects, as in KubeVirt: the descheduler reads them on the
-// launcher pod.
+// DeschedulerAnnotations returns the annotations of a template that follow into running guests' objects, as in
+// KubeVirt: the descheduler reads them on the launcher pod.
 func DeschedulerAnnotations() []string {
 	return []string{"descheduler.alpha.kubernetes.io/evict", "descheduler.alpha.kubernetes.io/prefer-no-eviction"}
 }
 
-// MetadataHash returns a hash of the template's labels and annotations. It leaves out the annotations that follow into running guests' objects,
-// and the label of a pool's revision, which changes with all of the pool's template, and so with what guests have nothing of.
+// MetadataHash returns a hash of the template's labels and annotations. It leaves out the annotations that follow into
+// running guests' objects, and the label of a pool's revision, which changes with all of the pool's template, and so
+// with what guests have nothing of.
 func (vm *VirtualMachine) MetadataHash() string {
 	meta := &vm.Spec.Template.ObjectMeta
 	labels := map[string]string{}
@@ -106,14 +107,14 @@ func (vm *VirtualMachine) MetadataHash() string {
 	return hashOf(labels, annotations)
 }
 
-// HasMetadata reports whether a VirtualMachineInstance was made with the labels and annotations that the VM's template has now. A
-// VirtualMachineInstance without the annotation passes.
+// HasMetadata reports whether a VirtualMachineInstance was made with the labels and annotations that the VM's template
+// has now. A VirtualMachineInstance without the annotation passes.
 func (vm *VirtualMachine) HasMetadata(vmi *VirtualMachineInstance) bool {
 	made := vmi.Annotations[MetadataHashAnnotation]
 	return made == "" || made == vm.MetadataHash()
 }
 
-// hashOf is a hash of objects as JSON.
+// hashOf returns a hash of objects as JSON.
 func hashOf(said ...any) string {
 	var text []byte
 	for _, s := range said {

@@ -18,7 +18,8 @@ const specText = `{"runStrategy":"Always","template":{"metadata":{"labels":{"a":
 
 func parsedVM(t *testing.T, text string) *VirtualMachine {
 	t.Helper()
-	vm := &VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns", UID: "5d307ca9-b3ef-428c-8861-06e72d69f223", Generation: 3}}
+	vm := &VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns",
+		UID: "5d307ca9-b3ef-428c-8861-06e72d69f223", Generation: 3}}
 	if err := json.Unmarshal([]byte(text), &vm.Spec); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func TestInstanceOfVM(t *testing.T) {
 		t.Errorf("firmware %+v", f)
 	}
 	nics := vmi.Spec.Domain.Devices.Interfaces
-	if got, want := []string{nics[0].MacAddress, nics[1].MacAddress, nics[2].MacAddress}, []string{"52:54:00:27:9b:d5", "", "02:00:00:00:00:03"}; !cmp.Equal(got, want) {
+	if got, want := []string{nics[0].MacAddress, nics[1].MacAddress, nics[2].MacAddress},
+		[]string{"52:54:00:27:9b:d5", "", "02:00:00:00:00:03"}; !cmp.Equal(got, want) {
 		t.Errorf("MACs %q, want %q", got, want)
 	}
 	if vmi.Spec.Domain.Machine != nil || vmi.Spec.StartStrategy != "" {
@@ -52,28 +54,35 @@ func TestInstanceOfVM(t *testing.T) {
 	// The bridge is not the pod's any more, so that its MAC stays the same, too.
 	beside := vm.DeepCopy()
 	beside.Spec.Template.Spec.Networks = []Network{{Name: nics[1].Name, Multus: &MultusNetwork{NetworkName: "lan"}}}
-	if got, want := beside.Instance(plain, false).Spec.Domain.Devices.Interfaces[1].MacAddress, MAC(vm.UID, nics[1].Name); got != want {
+	if got, want := beside.Instance(plain, false).Spec.Domain.Devices.Interfaces[1].MacAddress,
+		MAC(vm.UID, nics[1].Name); got != want {
 		t.Errorf("MAC on a network of Multus %q, want %q", got, want)
 	}
 
 	vm.Annotations = map[string]string{MachineTypeAnnotation: "pc-q35-7.2"}
 	vm.Spec.Template.Spec.Domain.Machine = &Machine{}
-	if vmi := vm.Instance(plain, true); vmi.Spec.Domain.Machine.Type != "pc-q35-7.2" || vmi.Spec.StartStrategy != StartStrategyPaused {
+	if vmi := vm.Instance(plain, true); vmi.Spec.Domain.Machine.Type != "pc-q35-7.2" ||
+		vmi.Spec.StartStrategy != StartStrategyPaused {
 		t.Errorf("machine %+v, start strategy %q", vmi.Spec.Domain.Machine, vmi.Spec.StartStrategy)
 	}
 	// A preset fills in what the identity would, but not the machine type of the first start.
 	draft := vm.Draft(false)
-	overridden, errs := ApplyPresets(draft, []VirtualMachineInstancePreset{parsedPreset(t, "p", "selector: {}\ndomain: {machine: {type: q35}, firmware: {serial: x1}}")})
+	overridden, errs := ApplyPresets(draft,
+		[]VirtualMachineInstancePreset{parsedPreset(t, "p",
+			"selector: {}\ndomain: {machine: {type: q35}, firmware: {serial: x1}}")})
 	vm.Identify(draft, plain)
-	if f := draft.Spec.Domain.Firmware; len(errs) > 0 || len(overridden) != 1 || draft.Spec.Domain.Machine.Type != "pc-q35-7.2" || f.Serial != "x1" || f.UUID != string(vm.UID) {
-		t.Errorf("with a preset: machine %+v, firmware %+v, overridden %q, %v", draft.Spec.Domain.Machine, f, overridden, errs)
+	if f := draft.Spec.Domain.Firmware; len(errs) > 0 || len(overridden) != 1 ||
+		draft.Spec.Domain.Machine.Type != "pc-q35-7.2" || f.Serial != "x1" || f.UUID != string(vm.UID) {
+		t.Errorf("with a preset: machine %+v, firmware %+v, overridden %q, %v", draft.Spec.Domain.Machine, f, overridden,
+			errs)
 	}
 	if h := draft.Annotations[TemplateHashAnnotation]; h != vm.TemplateHash() {
 		t.Errorf("the template's hash is %s, want %s", h, vm.TemplateHash())
 	}
 	vm.Spec.Template.Spec.Domain.Machine.Type = "q35"
 	vm.Spec.Template.Spec.Domain.Firmware = &Firmware{UUID: "named", Serial: "0815"}
-	if vmi := vm.Instance(plain, false); vmi.Spec.Domain.Machine.Type != "q35" || *vmi.Spec.Domain.Firmware != *vm.Spec.Template.Spec.Domain.Firmware {
+	if vmi := vm.Instance(plain, false); vmi.Spec.Domain.Machine.Type != "q35" ||
+		*vmi.Spec.Domain.Firmware != *vm.Spec.Template.Spec.Domain.Firmware {
 		t.Errorf("machine %+v, firmware %+v: not what the template names", vmi.Spec.Domain.Machine, vmi.Spec.Domain.Firmware)
 	}
 }
@@ -119,11 +128,12 @@ func TestTemplateHash(t *testing.T) {
 	}
 }
 
-// TestMetadataHash: the hash of a template's labels and annotations is theirs alone, and that of a pool's revision is none of them. As with
-// TestTemplateHash, running guests look outdated if this one changes.
+// TestMetadataHash: the hash of a template's labels and annotations is theirs alone, and that of a pool's revision is
+// none of them. As with TestTemplateHash, running guests look outdated if this one changes.
 func TestMetadataHash(t *testing.T) {
 	vm := parsedVM(t, specText)
-	vm.Spec.Template.ObjectMeta = TemplateMeta{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}}
+	vm.Spec.Template.ObjectMeta = TemplateMeta{Labels: map[string]string{"a": "b"},
+		Annotations: map[string]string{"c": "d"}}
 	if got, want := vm.MetadataHash(), "d29f0ea20aa17f8c"; got != want {
 		t.Errorf("hash %s, want %s", got, want)
 	}
@@ -135,7 +145,8 @@ func TestMetadataHash(t *testing.T) {
 		"nothing":             {func(*VirtualMachine) {}, true},
 		"the spec":            {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Hostname = "x" }, true},
 		"the VM's own labels": {func(vm *VirtualMachine) { vm.Labels = map[string]string{"e": "f"} }, true},
-		"a pool's revision":   {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels[PoolRevisionLabel] = "web-1" }, true},
+		"a pool's revision": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels[PoolRevisionLabel] = "web-1" },
+			true},
 		"what follows into the guest's objects": {func(vm *VirtualMachine) {
 			vm.Spec.Template.ObjectMeta.Annotations["descheduler.alpha.kubernetes.io/prefer-no-eviction"] = ""
 		}, true},
@@ -173,10 +184,12 @@ func memory(t *testing.T, guest string) *Memory {
 // TestInstanceOfVMWithClusterDefaults: an interface that the cluster's configuration adds has
 // a MAC that stays, and a machine type that was kept is not its default.
 func TestInstanceOfVMWithClusterDefaults(t *testing.T) {
-	config := &KubeVirtConfiguration{MachineType: "pc-q35-8.0", NetworkConfiguration: &NetworkConfiguration{NetworkInterface: "masquerade"}}
+	config := &KubeVirtConfiguration{MachineType: "pc-q35-8.0",
+		NetworkConfiguration: &NetworkConfiguration{NetworkInterface: "masquerade"}}
 	vm := parsedVM(t, `{"runStrategy":"Always","template":{"spec":{"domain":{"devices":{}}}}}`)
 	vmi := vm.Instance(config, false)
-	if nics := vmi.Spec.Domain.Devices.Interfaces; len(nics) != 1 || nics[0].MacAddress == "" || vmi.Spec.Domain.Machine.Type != "pc-q35-8.0" {
+	if nics := vmi.Spec.Domain.Devices.Interfaces; len(nics) != 1 || nics[0].MacAddress == "" ||
+		vmi.Spec.Domain.Machine.Type != "pc-q35-8.0" {
 		t.Errorf("domain %+v", vmi.Spec.Domain)
 	}
 	vm.Annotations = map[string]string{MachineTypeAnnotation: "pc-q35-7.2"}

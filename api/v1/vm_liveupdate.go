@@ -15,7 +15,7 @@ const (
 	RolloutLiveUpdate RolloutStrategy = "LiveUpdate"
 )
 
-// Rollout is the cluster's roll-out strategy. Default: LiveUpdate, as in KubeVirt.
+// Rollout returns the cluster's roll-out strategy. Default: LiveUpdate, as in KubeVirt.
 func (c *KubeVirtConfiguration) Rollout() RolloutStrategy {
 	if c == nil || c.VMRolloutStrategy == nil {
 		return RolloutLiveUpdate
@@ -33,7 +33,7 @@ type Placement struct {
 	Tolerations  []corev1.Toleration `json:"tolerations,omitempty"`
 }
 
-// Placement is the spec's. It shares the spec's memory.
+// Placement returns the spec's. It shares the spec's memory.
 func (s *VirtualMachineInstanceSpec) Placement() Placement {
 	return Placement{s.NodeSelector, s.Affinity, s.Tolerations}
 }
@@ -43,19 +43,19 @@ func (s *VirtualMachineInstanceSpec) Place(p Placement) {
 	s.NodeSelector, s.Affinity, s.Tolerations = p.NodeSelector, p.Affinity, p.Tolerations
 }
 
-// PlacementHash is a hash of the template's placement as the user wrote it.
+// PlacementHash returns a hash of the template's placement as the user wrote it.
 func (vm *VirtualMachine) PlacementHash() string {
 	return hashOf(vm.Spec.Template.Spec.Placement())
 }
 
-// IsOfTemplate says whether a VirtualMachineInstance was made from what the VM's template says now,
-// but for the placement, the names of claims and the states of links. A VirtualMachineInstance without the annotation passes.
+// IsOfTemplate reports whether a VirtualMachineInstance was made from what the VM's template says now, but for the
+// placement, the names of claims and the states of links. A VirtualMachineInstance without the annotation passes.
 func (vm *VirtualMachine) IsOfTemplate(vmi *VirtualMachineInstance) bool {
 	made := vmi.Annotations[TemplateHashAnnotation]
 	return made == "" || made == vm.TemplateHash()
 }
 
-// IsPlaced says whether a VirtualMachineInstance has the placement that the VM's template says now. A
+// IsPlaced reports whether a VirtualMachineInstance has the placement that the VM's template says now. A
 // VirtualMachineInstance without the annotation passes: it never follows the template.
 func (vm *VirtualMachine) IsPlaced(vmi *VirtualMachineInstance) bool {
 	placed := vmi.Annotations[PlacementHashAnnotation]

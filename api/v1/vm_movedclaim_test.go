@@ -30,7 +30,8 @@ func TestWhichClaimHasTheDisk(t *testing.T) {
 		vmi.Annotations = map[string]string{ClaimsAnnotation: c.annotation}
 		vmi.Spec.Volumes = []Volume{onClaim("disk", "root")}
 		if c.status != "" {
-			vmi.Status.VolumeStatus = []VolumeStatus{{Name: "disk", PersistentVolumeClaimInfo: &PersistentVolumeClaimInfo{ClaimName: c.status}}}
+			vmi.Status.VolumeStatus = []VolumeStatus{{Name: "disk",
+				PersistentVolumeClaimInfo: &PersistentVolumeClaimInfo{ClaimName: c.status}}}
 		}
 		if got := vmi.Claim(&vmi.Spec.Volumes[0]); got == nil || got.Name != c.want {
 			t.Errorf("%s: %+v, want %s", name, got, c.want)
@@ -43,7 +44,8 @@ func TestWhichClaimHasTheDisk(t *testing.T) {
 	if got := (&VirtualMachineInstance{}).Claim(&image); got != nil {
 		t.Errorf("a container disk is on %+v", got)
 	}
-	overlay := Volume{Name: "disk", Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "root"}}}
+	overlay := Volume{Name: "disk",
+		Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "root"}}}
 	vmi := &VirtualMachineInstance{}
 	vmi.Annotations = map[string]string{ClaimsAnnotation: `{"root":"root-1"}`}
 	if got := vmi.Claim(&overlay); got.Name != "root" {
@@ -51,16 +53,22 @@ func TestWhichClaimHasTheDisk(t *testing.T) {
 	}
 }
 
-// TestDecisionSettlesWhichClaimIsUsed: the decision says which claim the guest has, and the other volumes stay as they are.
+// TestDecisionSettlesWhichClaimIsUsed: the decision says which claim the guest has, and the other volumes stay as they
+// are.
 func TestDecisionSettlesWhichClaimIsUsed(t *testing.T) {
 	info := func(name string) *PersistentVolumeClaimInfo { return &PersistentVolumeClaimInfo{ClaimName: name} }
-	status := VirtualMachineInstanceStatus{Phase: Running, MigrationState: &VirtualMachineInstanceMigrationState{SourcePod: "a", TargetPod: "b", SourceNode: "1", TargetNode: "2"},
-		VolumeStatus:    []VolumeStatus{{Name: "other", PersistentVolumeClaimInfo: info("other")}, {Name: "disk", Target: "vda", Moves: true, PersistentVolumeClaimInfo: info("root")}, {Name: "seed"}},
-		MigratedVolumes: []StorageMigratedVolumeInfo{{VolumeName: "disk", SourcePVCInfo: info("root"), DestinationPVCInfo: info("root-1")}}}
+	status := VirtualMachineInstanceStatus{Phase: Running,
+		MigrationState: &VirtualMachineInstanceMigrationState{SourcePod: "a", TargetPod: "b", SourceNode: "1",
+			TargetNode: "2"},
+		VolumeStatus: []VolumeStatus{{Name: "other", PersistentVolumeClaimInfo: info("other")},
+			{Name: "disk", Target: "vda", Moves: true, PersistentVolumeClaimInfo: info("root")}, {Name: "seed"}},
+		MigratedVolumes: []StorageMigratedVolumeInfo{{VolumeName: "disk", SourcePVCInfo: info("root"),
+			DestinationPVCInfo: info("root-1")}}}
 	has := func(want string) {
 		t.Helper()
 		status.Settle()
-		want1 := []VolumeStatus{{Name: "other", PersistentVolumeClaimInfo: info("other")}, {Name: "disk", Target: "vda", Moves: true, PersistentVolumeClaimInfo: info(want)}, {Name: "seed"}}
+		want1 := []VolumeStatus{{Name: "other", PersistentVolumeClaimInfo: info("other")},
+			{Name: "disk", Target: "vda", Moves: true, PersistentVolumeClaimInfo: info(want)}, {Name: "seed"}}
 		if diff := cmp.Diff(want1, status.VolumeStatus); diff != "" {
 			t.Errorf("decided for %q: %s", status.MigrationState.Decision, diff)
 		}
@@ -76,34 +84,42 @@ func TestDecisionSettlesWhichClaimIsUsed(t *testing.T) {
 	}
 }
 
-// TestGuestWithCopiedDiskIsMigratable: a disk that is copied keeps no guest on its node, and both nodes have a disk of their own.
+// TestGuestWithCopiedDiskIsMigratable: a disk that is copied keeps no guest on its node, and both nodes have a disk of
+// their own.
 func TestGuestWithCopiedDiskIsMigratable(t *testing.T) {
 	vmi := &VirtualMachineInstance{}
 	vmi.Spec.Volumes = []Volume{onClaim("disk", "root")}
 	vmi.Spec.Domain.Devices.Disks = []Disk{{Name: "disk"}}
-	vmi.Status.VolumeStatus = []VolumeStatus{{Name: "disk", PersistentVolumeClaimInfo: &PersistentVolumeClaimInfo{ClaimName: "root", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}}
+	vmi.Status.VolumeStatus = []VolumeStatus{{Name: "disk",
+		PersistentVolumeClaimInfo: &PersistentVolumeClaimInfo{ClaimName: "root",
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}}
 	check := func(what string, moves bool) {
 		t.Helper()
 		reason, message := vmi.NotMigratable()
 		method := map[bool]MigrationMethod{false: MethodLiveMigration, true: MethodBlockMigration}[moves]
-		if (reason == "") != moves || len(vmi.CopiedDisks()) > 0 != moves || vmi.SharesDisks() == moves || vmi.Method() != method {
-			t.Errorf("%s: %s %s, copied %v, shared %v, %s", what, reason, message, vmi.CopiedDisks(), vmi.SharesDisks(), vmi.Method())
+		if (reason == "") != moves || len(vmi.CopiedDisks()) > 0 != moves || vmi.SharesDisks() == moves ||
+			vmi.Method() != method {
+			t.Errorf("%s: %s %s, copied %v, shared %v, %s", what, reason, message, vmi.CopiedDisks(), vmi.SharesDisks(),
+				vmi.Method())
 		}
 	}
 	check("without a policy", false)
 	vmi.Status.VolumeStatus[0].Moves = true
 	check("with a policy", true)
 	vmi.Spec.Domain.Devices.Disks[0].Shareable = ptr.To(true)
-	if reason, message := vmi.NotMigratable(); reason != ReasonDisksNotMigratable || !strings.Contains(message, "shareable") {
+	if reason, message := vmi.NotMigratable(); reason != ReasonDisksNotMigratable ||
+		!strings.Contains(message, "shareable") {
 		t.Errorf("a disk that is shared and would be copied: %q, %q", reason, message)
 	}
-	vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.AccessModes = []corev1.PersistentVolumeAccessMode{
+		corev1.ReadWriteMany}
 	vmi.Status.VolumeStatus[0].Moves = false
 	if reason, message := vmi.NotMigratable(); reason != "" {
 		t.Errorf("a disk that is shared by all nodes: %q, %q", reason, message)
 	}
 	vmi.Spec.Domain.Devices.Disks[0].Shareable = nil
-	vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.AccessModes = []corev1.PersistentVolumeAccessMode{
+		corev1.ReadWriteOnce}
 	vmi.Status.VolumeStatus[0].Moves = true
 	// A migration that is under way goes on as it began.
 	vmi.Status.MigrationState = &VirtualMachineInstanceMigrationState{}
@@ -113,19 +129,24 @@ func TestGuestWithCopiedDiskIsMigratable(t *testing.T) {
 	check("a migration that copies the claim", true)
 }
 
-// TestVMIStartsWithTheClaimOfItsDisk: a VMI is told which claims have its disks, whatever the template says in its annotations, and
-// whatever name its volumes have.
+// TestVMIStartsWithTheClaimOfItsDisk: a VMI is told which claims have its disks, whatever the template says in its
+// annotations, and whatever name its volumes have.
 func TestVMIStartsWithTheClaimOfItsDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		volume Volume
 		moved  []MovedClaim
 		want   string
 	}{
-		"nothing has moved":              {volume: onClaim("disk", "root")},
-		"a disk has moved":               {onClaim("disk", "root"), []MovedClaim{{ClaimName: "root", HeldBy: "root-1"}}, `{"root":"root-1"}`},
-		"the volume was renamed":         {onClaim("system", "root"), []MovedClaim{{ClaimName: "root", HeldBy: "root-1"}}, `{"root":"root-1"}`},
-		"the template names another now": {onClaim("disk", "root"), []MovedClaim{{ClaimName: "before", HeldBy: "root-1"}}, ""},
-		"an overlay":                     {Volume{Name: "disk", Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "root"}}}, []MovedClaim{{ClaimName: "root", HeldBy: "root-1"}}, ""},
+		"nothing has moved": {volume: onClaim("disk", "root")},
+		"a disk has moved": {onClaim("disk", "root"), []MovedClaim{{ClaimName: "root", HeldBy: "root-1"}},
+			`{"root":"root-1"}`},
+		"the volume was renamed": {onClaim("system", "root"), []MovedClaim{{ClaimName: "root", HeldBy: "root-1"}},
+			`{"root":"root-1"}`},
+		"the template names another now": {onClaim("disk", "root"), []MovedClaim{{ClaimName: "before", HeldBy: "root-1"}},
+			""},
+		"an overlay": {Volume{Name: "disk",
+			Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "root"}}},
+			[]MovedClaim{{ClaimName: "root", HeldBy: "root-1"}}, ""},
 	} {
 		vm := &VirtualMachine{}
 		vm.Spec.Template.ObjectMeta.Annotations = map[string]string{ClaimsAnnotation: `{"root":"somebody's"}`}

@@ -40,7 +40,8 @@ type VolumeMigrationState struct {
 // MovesVolumes reports whether a migration copies the disks of volumes that the template puts on other
 // claims.
 func (vm *VirtualMachine) MovesVolumes(rollout RolloutStrategy) bool {
-	return ptr.Deref(vm.Spec.UpdateVolumesStrategy, UpdateVolumesStrategyReplacement) == UpdateVolumesStrategyMigration && rollout == RolloutLiveUpdate
+	return ptr.Deref(vm.Spec.UpdateVolumesStrategy, UpdateVolumesStrategyReplacement) == UpdateVolumesStrategyMigration &&
+		rollout == RolloutLiveUpdate
 }
 
 // updatable reports whether the template may put a volume on another claim while the guest runs: a claim
@@ -50,7 +51,7 @@ func (v *Volume) updatable() bool {
 	return claim != nil && !claim.Overlay && !claim.ReadOnly
 }
 
-// withoutClaim is a volume that names no claim, so that two volumes are the same if only their claims
+// withoutClaim returns a volume that names no claim, so that two volumes are the same if only their claims
 // differ.
 func (v *Volume) withoutClaim() Volume {
 	without := *v
@@ -61,7 +62,8 @@ func (v *Volume) withoutClaim() Volume {
 // VolumeUpdates returns the volumes that the template puts on other claims than the VirtualMachineInstance
 // has, in the template's order, by the names of the claims. copied are those whose disks a migration is
 // to copy. The others hold from the next start on.
-func (vm *VirtualMachine) VolumeUpdates(vmi *VirtualMachineInstance, rollout RolloutStrategy) (copied, staged []StorageMigratedVolumeInfo) {
+func (vm *VirtualMachine) VolumeUpdates(vmi *VirtualMachineInstance, rollout RolloutStrategy) (
+	copied, staged []StorageMigratedVolumeInfo) {
 	for i := range vm.Spec.Template.Spec.Volumes {
 		wanted := &vm.Spec.Template.Spec.Volumes[i]
 		now := vmi.Spec.Volume(wanted.Name)
@@ -73,7 +75,8 @@ func (vm *VirtualMachine) VolumeUpdates(vmi *VirtualMachineInstance, rollout Rol
 			continue
 		}
 		update := StorageMigratedVolumeInfo{VolumeName: wanted.Name,
-			SourcePVCInfo: &PersistentVolumeClaimInfo{ClaimName: has}, DestinationPVCInfo: &PersistentVolumeClaimInfo{ClaimName: to}}
+			SourcePVCInfo:      &PersistentVolumeClaimInfo{ClaimName: has},
+			DestinationPVCInfo: &PersistentVolumeClaimInfo{ClaimName: to}}
 		if vm.MovesVolumes(rollout) && vmi.hasRun() && vmi.CanCopy(now) {
 			copied = append(copied, update)
 		} else {
@@ -85,7 +88,8 @@ func (vm *VirtualMachine) VolumeUpdates(vmi *VirtualMachineInstance, rollout Rol
 
 // hasRun reports whether the guest has run. Of a guest that never ran there is nothing to copy.
 func (vmi *VirtualMachineInstance) hasRun() bool {
-	return slices.ContainsFunc(vmi.Status.PhaseTransitionTimestamps, func(t PhaseTransitionTimestamp) bool { return t.Phase == Running })
+	return slices.ContainsFunc(vmi.Status.PhaseTransitionTimestamps,
+		func(t PhaseTransitionTimestamp) bool { return t.Phase == Running })
 }
 
 // PendingVolumes returns the volumes whose disks are still to be copied.
@@ -147,7 +151,8 @@ func (vm *VirtualMachine) Knows(vmi *VirtualMachineInstance, rollout RolloutStra
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		named, info := v.Claim(), vmi.Status.ClaimInfo(v.Name)
-		if named != nil && !named.Overlay && info != nil && vm.Status.HeldBy(named.Name) != info.ClaimName && !vm.wants(v, info.ClaimName) {
+		if named != nil && !named.Overlay && info != nil && vm.Status.HeldBy(named.Name) != info.ClaimName &&
+			!vm.wants(v, info.ClaimName) {
 			return false
 		}
 	}
@@ -159,7 +164,8 @@ func (vm *VirtualMachine) Knows(vmi *VirtualMachineInstance, rollout RolloutStra
 // names, and the disk is there.
 func (vm *VirtualMachine) wants(v *Volume, has string) bool {
 	now := vm.Spec.Template.Spec.Volume(v.Name)
-	return now != nil && now.Claim() != nil && now.Claim().Name != v.Claim().Name && vm.Status.HeldBy(now.Claim().Name) == has
+	return now != nil && now.Claim() != nil && now.Claim().Name != v.Claim().Name &&
+		vm.Status.HeldBy(now.Claim().Name) == has
 }
 
 // KeepsHeld reports whether a VM notes for the next start which claim has the disk of a claim that the

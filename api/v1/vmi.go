@@ -181,7 +181,7 @@ const (
 	EvictionStrategyExternal              EvictionStrategy = "External"
 )
 
-// Moves says whether an eviction with the strategy has the guest move to another node.
+// Moves reports whether an eviction with the strategy has the guest move to another node.
 func (s *EvictionStrategy) Moves() bool {
 	return s != nil && (*s == EvictionStrategyLiveMigrate || *s == EvictionStrategyLiveMigrateIfPossible)
 }
@@ -449,7 +449,7 @@ const (
 	VMIFinalizer = "kubevirt.io/foregroundDeleteVirtualMachine"
 )
 
-// IsFinal says whether the guest has ended for good.
+// IsFinal reports whether the guest has ended for good.
 func (vmi *VirtualMachineInstance) IsFinal() bool {
 	return vmi.Status.Phase == Succeeded || vmi.Status.Phase == Failed
 }
@@ -465,7 +465,7 @@ func (s *VirtualMachineInstanceStatus) LauncherPodIPs(pod string) []string {
 	return nil
 }
 
-// LauncherDevices are the network cards of the node that a launcher pod got, by interface, as Multus says.
+// LauncherDevices returns the network cards of the node that a launcher pod got, by interface, as Multus says.
 func (s *VirtualMachineInstanceStatus) LauncherDevices(pod string) map[string]PCIAddress {
 	for _, p := range s.LauncherPods {
 		if p.Name == pod {
@@ -478,7 +478,7 @@ func (s *VirtualMachineInstanceStatus) LauncherDevices(pod string) map[string]PC
 // DefaultGracePeriodSeconds is the grace period of a VMI that names none.
 const DefaultGracePeriodSeconds int64 = 30
 
-// GracePeriodSeconds is how long the guest has to go down by itself, in seconds.
+// GracePeriodSeconds returns how long the guest has to go down by itself, in seconds.
 func (vmi *VirtualMachineInstance) GracePeriodSeconds() int64 {
 	if vmi.Spec.TerminationGracePeriodSeconds != nil {
 		return *vmi.Spec.TerminationGracePeriodSeconds

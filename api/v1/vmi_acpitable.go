@@ -27,13 +27,15 @@ type ACPITable struct {
 	Signature string
 }
 
-// ACPITables are the tables of the VMI that its volumes hold.
+// ACPITables returns the tables of the VMI that its volumes hold.
 func (spec *VirtualMachineInstanceSpec) ACPITables() (out []ACPITable) {
 	f := spec.Domain.Firmware
 	if f == nil || f.ACPI == nil {
 		return nil
 	}
-	for _, t := range []ACPITable{{"slicNameRef", f.ACPI.SlicNameRef, "SLIC"}, {"msdmNameRef", f.ACPI.MsdmNameRef, "MSDM"}} {
+	for _, t := range []ACPITable{
+		{"slicNameRef", f.ACPI.SlicNameRef, "SLIC"}, {"msdmNameRef", f.ACPI.MsdmNameRef, "MSDM"},
+	} {
 		if t.Volume != "" {
 			out = append(out, t)
 		}
@@ -41,7 +43,7 @@ func (spec *VirtualMachineInstanceSpec) ACPITables() (out []ACPITable) {
 	return out
 }
 
-// IsACPITable says whether a volume holds an ACPI table.
+// IsACPITable reports whether a volume holds an ACPI table.
 func (spec *VirtualMachineInstanceSpec) IsACPITable(volume string) bool {
 	return slices.ContainsFunc(spec.ACPITables(), func(t ACPITable) bool { return t.Volume == volume })
 }

@@ -15,8 +15,8 @@ const (
 // Architectures returns all architectures of guests.
 func Architectures() []string { return []string{AMD64, ARM64} }
 
-// NewestMachineType returns the name of an architecture's newest machine type, or an empty text for an architecture that
-// no guest has.
+// NewestMachineType returns the name of an architecture's newest machine type, or an empty text for an architecture
+// that no guest has.
 func NewestMachineType(architecture string) string {
 	switch architecture {
 	case AMD64:
@@ -39,8 +39,8 @@ func (m *Machine) Architecture() string {
 // CPUModeHostPassthrough is the CPU model that has the guest see the node's own CPU.
 const CPUModeHostPassthrough = "host-passthrough"
 
-// defaultARM64 fills in, before the other defaults, what is different for guests of arm64. The rules are KubeVirt's, but for the bus of a CD-ROM,
-// for which KubeVirt's default, virtio, is one that KubeVirt refuses.
+// defaultARM64 fills in, before the other defaults, what is different for guests of arm64. The rules are KubeVirt's,
+// but for the bus of a CD-ROM, for which KubeVirt's default, virtio, is one that KubeVirt refuses.
 func defaultARM64(spec *VirtualMachineInstanceSpec) {
 	d := &spec.Domain
 	if d.CPU == nil {

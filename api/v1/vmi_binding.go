@@ -90,7 +90,7 @@ func (c *KubeVirtConfiguration) BindingPlugin(name string) (InterfaceBindingPlug
 	return plugin, registered
 }
 
-// Bindings are what the cluster's configuration says now of the plugins of the VMI's interfaces.
+// Bindings returns what the cluster's configuration says now of the plugins of the VMI's interfaces.
 func (c *KubeVirtConfiguration) Bindings(spec *VirtualMachineInstanceSpec) (out []InterfaceBinding) {
 	for _, nic := range spec.Domain.Devices.Interfaces {
 		if nic.Binding != nil {
@@ -101,7 +101,7 @@ func (c *KubeVirtConfiguration) Bindings(spec *VirtualMachineInstanceSpec) (out 
 	return out
 }
 
-// BindingMigration is how the guest migrates with the plugin of an interface, or nil.
+// BindingMigration returns how the guest migrates with the plugin of an interface, or nil.
 func (s *VirtualMachineInstanceStatus) BindingMigration(nic string) *InterfaceBindingMigration {
 	i := slices.IndexFunc(s.Bindings, func(b InterfaceBinding) bool { return b.Name == nic })
 	if i < 0 {
@@ -110,14 +110,14 @@ func (s *VirtualMachineInstanceStatus) BindingMigration(nic string) *InterfaceBi
 	return s.Bindings[i].Migration
 }
 
-// RefreshesLink says whether the link of an interface's card goes down and up after a migration.
+// RefreshesLink reports whether the link of an interface's card goes down and up after a migration.
 func (s *VirtualMachineInstanceStatus) RefreshesLink(nic string) bool {
 	m := s.BindingMigration(nic)
 	return m != nil && m.Method == LinkRefresh
 }
 
-// IsBridged says whether the interface takes the place of the pod on its network.
+// IsBridged reports whether the interface takes the place of the pod on its network.
 func (n *Interface) IsBridged() bool { return n.Bridge != nil || n.Binding != nil }
 
-// MayServe says whether a DHCP server of the pod may serve the guest on the interface.
+// MayServe reports whether a DHCP server of the pod may serve the guest on the interface.
 func (n *Interface) MayServe() bool { return n.Binding == nil && n.SRIOV == nil }

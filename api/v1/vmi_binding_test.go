@@ -7,7 +7,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestGuestWithBindingPluginIsMigratable: a guest with a plugin moves if the plugin has a migration, or if nothing gave the guest's address.
+// TestGuestWithBindingPluginIsMigratable: a guest with a plugin moves if the plugin has a migration, or if nothing gave
+// the guest's address.
 func TestGuestWithBindingPluginIsMigratable(t *testing.T) {
 	config := func(migration *InterfaceBindingMigration) *KubeVirtConfiguration {
 		return &KubeVirtConfiguration{NetworkConfiguration: &NetworkConfiguration{Binding: map[string]InterfaceBindingPlugin{
@@ -22,14 +23,15 @@ func TestGuestWithBindingPluginIsMigratable(t *testing.T) {
 		stays     string
 		refreshes bool
 	}{
-		"pod network":               {network: pod, stays: "had no migration"},
-		"pod network, migration":    {network: pod, migration: &InterfaceBindingMigration{}},
-		"pod network, link-refresh": {network: pod, migration: &InterfaceBindingMigration{Method: LinkRefresh}, refreshes: true},
-		"pod network, annotation":   {network: pod, annotated: true},
-		"beside, not known":         {network: beside, stays: "not known yet"},
-		"beside, IPAM":              {network: beside, ipam: ptr.To(true), stays: "by IPAM"},
-		"beside, no IPAM":           {network: beside, ipam: ptr.To(false)},
-		"beside, IPAM, migration":   {network: beside, ipam: ptr.To(true), migration: &InterfaceBindingMigration{}},
+		"pod network":            {network: pod, stays: "had no migration"},
+		"pod network, migration": {network: pod, migration: &InterfaceBindingMigration{}},
+		"pod network, link-refresh": {network: pod, migration: &InterfaceBindingMigration{Method: LinkRefresh},
+			refreshes: true},
+		"pod network, annotation": {network: pod, annotated: true},
+		"beside, not known":       {network: beside, stays: "not known yet"},
+		"beside, IPAM":            {network: beside, ipam: ptr.To(true), stays: "by IPAM"},
+		"beside, no IPAM":         {network: beside, ipam: ptr.To(false)},
+		"beside, IPAM, migration": {network: beside, ipam: ptr.To(true), migration: &InterfaceBindingMigration{}},
 	} {
 		vmi := &VirtualMachineInstance{}
 		if tt.annotated {
@@ -40,7 +42,8 @@ func TestGuestWithBindingPluginIsMigratable(t *testing.T) {
 		vmi.Status.Bindings = config(tt.migration).Bindings(&vmi.Spec)
 		vmi.Status.Interfaces = []NetworkInterfaceStatus{{Name: "n", IPAM: tt.ipam}}
 		reason, message := vmi.NotMigratable()
-		if (reason != "") != (tt.stays != "") || !strings.Contains(message, tt.stays) || reason != "" && reason != ReasonInterfaceNotMigratable {
+		if (reason != "") != (tt.stays != "") || !strings.Contains(message, tt.stays) || reason != "" &&
+			reason != ReasonInterfaceNotMigratable {
 			t.Errorf("%s: %s: %s", name, reason, message)
 		}
 		if got := vmi.Status.RefreshesLink("n"); got != tt.refreshes {
@@ -54,7 +57,8 @@ func TestSRIOVGuestIsNotMigratable(t *testing.T) {
 	vmi := &VirtualMachineInstance{}
 	vmi.Spec.Networks = []Network{{Name: "n", Multus: &MultusNetwork{NetworkName: "lan"}}}
 	vmi.Spec.Domain.Devices.Interfaces = []Interface{{Name: "n", SRIOV: &InterfaceSRIOV{}}}
-	if reason, message := vmi.NotMigratable(); reason != ReasonHostDeviceNotMigratable || !strings.Contains(message, "interfaces[0], n,") {
+	if reason, message := vmi.NotMigratable(); reason != ReasonHostDeviceNotMigratable ||
+		!strings.Contains(message, "interfaces[0], n,") {
 		t.Errorf("%s: %s", reason, message)
 	}
 	if !vmi.Spec.Domain.LocksMemory() {
@@ -62,7 +66,8 @@ func TestSRIOVGuestIsNotMigratable(t *testing.T) {
 	}
 }
 
-// TestStatusNamesRefusedBindingPlugins: the KubeVirt object's status names the plugins only if interfaces with some are refused.
+// TestStatusNamesRefusedBindingPlugins: the KubeVirt object's status names the plugins only if interfaces with some are
+// refused.
 func TestStatusNamesRefusedBindingPlugins(t *testing.T) {
 	for text, want := range map[string]int{
 		`{"x":{"domainAttachmentType":"managedTap","migration":{}}}`:                               0,

@@ -29,7 +29,8 @@ type PersistentVolumeClaimVolumeSource struct {
 }
 
 // DataVolumeGroupVersionKind is the kind of CDI's DataVolumes. The cluster may lack it.
-var DataVolumeGroupVersionKind = schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1beta1", Kind: "DataVolume"}
+var DataVolumeGroupVersionKind = schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1beta1",
+	Kind: "DataVolume"}
 
 // DataVolumeSource is the disk of a DataVolume (cdi.kubevirt.io), on the claim of the same
 // name. The disk lies there as PersistentVolumeClaimVolumeSource says.
@@ -89,7 +90,7 @@ func (s *VirtualMachineInstanceSpec) Volume(name string) *Volume {
 	return &s.Volumes[i]
 }
 
-// Claim is how the volume uses a claim, or nil.
+// Claim returns how the volume uses a claim, or nil.
 func (v *Volume) Claim() *VolumeClaim {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -162,7 +163,7 @@ func (i *PersistentVolumeClaimInfo) name() string {
 	return i.ClaimName
 }
 
-// IsBlock says whether the claim's volume is a block device.
+// IsBlock reports whether the claim's volume is a block device.
 func (i *PersistentVolumeClaimInfo) IsBlock() bool {
 	return i.VolumeMode != nil && *i.VolumeMode == corev1.PersistentVolumeBlock
 }
@@ -172,13 +173,13 @@ func (i *PersistentVolumeClaimInfo) IsShared() bool {
 	return slices.Contains(i.AccessModes, corev1.ReadWriteMany)
 }
 
-// IsBound says whether the capacity of the claim's volume is known.
+// IsBound reports whether the capacity of the claim's volume is known.
 func (i *PersistentVolumeClaimInfo) IsBound() bool {
 	_, bound := i.Capacity[corev1.ResourceStorage]
 	return bound
 }
 
-// DiskSize is the size, in bytes, that a disk on the claim's volume may have: the smaller of
+// DiskSize returns the size, in bytes, that a disk on the claim's volume may have: the smaller of
 // capacity and request. On a file system, the overhead is subtracted, and the size is a
 // multiple of 1 MiB. DiskSize is 0 while the claim is not bound.
 func (i *PersistentVolumeClaimInfo) DiskSize() int64 {
@@ -214,7 +215,7 @@ func (s *VirtualMachineInstanceStatus) ClaimInfo(volume string) *PersistentVolum
 	return nil
 }
 
-// InfoOfClaim is what a status shows of a claim.
+// InfoOfClaim returns what a status shows of a claim.
 func InfoOfClaim(claim *corev1.PersistentVolumeClaim) *PersistentVolumeClaimInfo {
 	info := &PersistentVolumeClaimInfo{
 		ClaimName: claim.Name, AccessModes: claim.Spec.AccessModes,
@@ -230,7 +231,7 @@ func InfoOfClaim(claim *corev1.PersistentVolumeClaim) *PersistentVolumeClaimInfo
 	return info
 }
 
-// OnlyStorage is a list without anything but storage.
+// OnlyStorage returns a list without anything but storage.
 func OnlyStorage(list corev1.ResourceList) corev1.ResourceList {
 	storage, ok := list[corev1.ResourceStorage]
 	if !ok {

@@ -46,11 +46,14 @@ func TestVolumeClaim(t *testing.T) {
 	}{
 		{Volume{EmptyDisk: &EmptyDiskSource{Capacity: resource.MustParse("1Mi")}}, nil},
 		{Volume{PersistentVolumeClaim: &PersistentVolumeClaimVolumeSource{ClaimName: "a"}}, &VolumeClaim{Name: "a"}},
-		{Volume{PersistentVolumeClaim: &PersistentVolumeClaimVolumeSource{ClaimName: "a", ReadOnly: true}}, &VolumeClaim{Name: "a", ReadOnly: true, ReadOnlyVolume: true}},
-		{Volume{Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "a"}}}, &VolumeClaim{Name: "a", ReadOnly: true, Overlay: true}},
+		{Volume{PersistentVolumeClaim: &PersistentVolumeClaimVolumeSource{ClaimName: "a", ReadOnly: true}},
+			&VolumeClaim{Name: "a", ReadOnly: true, ReadOnlyVolume: true}},
+		{Volume{Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "a"}}},
+			&VolumeClaim{Name: "a", ReadOnly: true, Overlay: true}},
 		{Volume{Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "a", ReadOnly: true}}},
 			&VolumeClaim{Name: "a", ReadOnly: true, ReadOnlyVolume: true, Overlay: true}},
-		{Volume{Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "/a"}}}, &VolumeClaim{Name: "/a", ReadOnly: true, Overlay: true}},
+		{Volume{Ephemeral: &EphemeralVolumeSource{PersistentVolumeClaim: &EphemeralClaim{ClaimName: "/a"}}},
+			&VolumeClaim{Name: "/a", ReadOnly: true, Overlay: true}},
 		{Volume{Ephemeral: &EphemeralVolumeSource{}}, nil},
 	} {
 		if got := tt.volume.Claim(); (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {

@@ -93,7 +93,7 @@ type RTCTimer struct {
 	Track string `json:"track,omitempty"`
 }
 
-// Timezone is the time zone whose time the guest's clock shows; empty for UTC.
+// Timezone returns the time zone whose time the guest's clock shows; empty for UTC.
 func (d *DomainSpec) Timezone() string {
 	if d.Clock == nil {
 		return ""

@@ -51,7 +51,8 @@ func OwnerOf(reason string) ComplaintOwner {
 
 // Complain sets the complaint.
 func (s *VirtualMachineInstanceStatus) Complain(reason, message string, now metav1.Time) {
-	s.SetCondition(VirtualMachineInstanceCondition{Type: ConditionSynchronized, Status: metav1.ConditionFalse, Reason: reason, Message: message}, now)
+	s.SetCondition(VirtualMachineInstanceCondition{Type: ConditionSynchronized, Status: metav1.ConditionFalse,
+		Reason: reason, Message: message}, now)
 }
 
 // ComplaintOf reports whether there is a complaint of one of the owners.

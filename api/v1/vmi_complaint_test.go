@@ -12,14 +12,18 @@ func TestComplaintIsItsOwners(t *testing.T) {
 		ReasonInvalidSpec: OwnerAdmission, ReasonPresetFailed: OwnerAdmission, ReasonFailedUpdate: OwnerAdmission,
 		ReasonPvcNotFound: OwnerDisks, ReasonDataVolumeFailed: OwnerDisks, ReasonStateClaim: OwnerState,
 		ReasonFailedCreate: OwnerPod, ReasonRejected: OwnerReplacement,
-		ReasonMountFailed: OwnerSandbox, ReasonSandboxFailed: OwnerSandbox, ReasonSandboxSlow: OwnerSandbox, ReasonSandboxStays: OwnerRemoval,
-		ReasonErrImagePull: OwnerContainers, ReasonImagePullBackOff: OwnerContainers, "CreateContainerConfigError": OwnerContainers,
-		ReasonStartFailed: OwnerStart,
+		ReasonMountFailed: OwnerSandbox, ReasonSandboxFailed: OwnerSandbox, ReasonSandboxSlow: OwnerSandbox,
+		ReasonSandboxStays: OwnerRemoval,
+		ReasonErrImagePull: OwnerContainers, ReasonImagePullBackOff: OwnerContainers,
+		"CreateContainerConfigError": OwnerContainers,
+		ReasonStartFailed:            OwnerStart,
 	} {
-		for _, other := range []ComplaintOwner{OwnerAdmission, OwnerDisks, OwnerState, OwnerPod, OwnerReplacement, OwnerSandbox, OwnerRemoval, OwnerContainers, OwnerStart} {
+		for _, other := range []ComplaintOwner{OwnerAdmission, OwnerDisks, OwnerState, OwnerPod, OwnerReplacement,
+			OwnerSandbox, OwnerRemoval, OwnerContainers, OwnerStart} {
 			s := &VirtualMachineInstanceStatus{}
 			s.Complain(reason, "why", metav1.Unix(1, 0))
-			if c := s.Condition(ConditionSynchronized); c.Status != metav1.ConditionFalse || c.Reason != reason || c.Message != "why" {
+			if c := s.Condition(ConditionSynchronized); c.Status != metav1.ConditionFalse || c.Reason != reason ||
+				c.Message != "why" {
 				t.Errorf("%+v", c)
 			}
 			is := s.ComplaintOf(other)

@@ -85,10 +85,11 @@ func (s *VirtualMachineInstanceStatus) SetCondition(c VirtualMachineInstanceCond
 	s.Conditions = append(s.Conditions, c)
 }
 
-// Terminating returns the condition Ready of a VMI whose launcher pod is being deleted. Its message says what ready says of the
-// guest. ready may be nil.
+// Terminating returns the condition Ready of a VMI whose launcher pod is being deleted. Its message says what ready
+// says of the guest. ready may be nil.
 func Terminating(ready *VirtualMachineInstanceCondition) VirtualMachineInstanceCondition {
-	c := VirtualMachineInstanceCondition{Type: ConditionReady, Status: metav1.ConditionFalse, Reason: ReasonPodTerminating, Message: "the launcher pod is being deleted"}
+	c := VirtualMachineInstanceCondition{Type: ConditionReady, Status: metav1.ConditionFalse, Reason: ReasonPodTerminating,
+		Message: "the launcher pod is being deleted"}
 	if ready != nil && ready.Message != "" {
 		c.Message += "; " + ready.Message
 	}
@@ -126,7 +127,8 @@ func condition(list []VirtualMachineInstanceCondition, t ConditionType) *Virtual
 }
 
 // order of the phases; a phase never goes back.
-var order = map[VirtualMachineInstancePhase]int{"": 0, Pending: 1, Scheduling: 2, Scheduled: 3, Running: 4, Succeeded: 5, Failed: 5}
+var order = map[VirtualMachineInstancePhase]int{"": 0, Pending: 1, Scheduling: 2, Scheduled: 3, Running: 4,
+	Succeeded: 5, Failed: 5}
 
 // SetPhase moves the phase on, and notes the time. It does nothing for a phase that has been
 // passed.
@@ -135,5 +137,6 @@ func (s *VirtualMachineInstanceStatus) SetPhase(p VirtualMachineInstancePhase, n
 		return
 	}
 	s.Phase = p
-	s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps, PhaseTransitionTimestamp{Phase: p, PhaseTransitionTimestamp: now})
+	s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps,
+		PhaseTransitionTimestamp{Phase: p, PhaseTransitionTimestamp: now})
 }

@@ -16,7 +16,8 @@ func TestSetPhaseNeverGoesBack(t *testing.T) {
 			s.SetPhase(to, now)
 			final := from == Succeeded || from == Failed
 			if moves := j > i && !final; moves {
-				if want := []PhaseTransitionTimestamp{{to, now}}; s.Phase != to || !slices.Equal(s.PhaseTransitionTimestamps, want) {
+				if want := []PhaseTransitionTimestamp{{to, now}}; s.Phase != to ||
+					!slices.Equal(s.PhaseTransitionTimestamps, want) {
 					t.Errorf("%q to %q: %q, %v", from, to, s.Phase, s.PhaseTransitionTimestamps)
 				}
 			} else if s.Phase != from || s.PhaseTransitionTimestamps != nil {

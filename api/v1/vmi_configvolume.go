@@ -77,13 +77,13 @@ const (
 	sysprepLabel       = "unattendCD"
 )
 
-// IsConfig says whether the volume is a disk that the launcher makes of files: of a ConfigMap, a Secret, the
+// IsConfig reports whether the volume is a disk that the launcher makes of files: of a ConfigMap, a Secret, the
 // downward API, a service account, or of Windows' answer files.
 func (v *Volume) IsConfig() bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.ServiceAccount != nil || v.Sysprep != nil
 }
 
-// ConfigLabel is the label of a config volume's file system.
+// ConfigLabel returns the label of a config volume's file system.
 func (v *Volume) ConfigLabel() string {
 	label := ""
 	switch {
@@ -99,7 +99,7 @@ func (v *Volume) ConfigLabel() string {
 	return cmp.Or(label, defaultConfigLabel)
 }
 
-// PodServiceAccount is the service account of the launcher pod; empty is the namespace's default.
+// PodServiceAccount returns the service account of the launcher pod; empty is the namespace's default.
 func (spec *VirtualMachineInstanceSpec) PodServiceAccount() string {
 	for _, v := range spec.Volumes {
 		if v.ServiceAccount != nil {

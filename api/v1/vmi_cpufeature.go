@@ -37,8 +37,8 @@ const (
 	invariantTSC         = "invtsc"
 )
 
-// QEMUName is QEMU's own name of the feature. Linux and libvirt write some names with underscores, and QEMU has further names for
-// some features (target/i386/cpu.c, x86_cpu_initfn).
+// QEMUName returns QEMU's own name of the feature. Linux and libvirt write some names with underscores, and QEMU has
+// further names for some features (target/i386/cpu.c, x86_cpu_initfn).
 func (f CPUFeature) QEMUName() string {
 	switch name := strings.ReplaceAll(f.Name, "_", "-"); name {
 	case "sse3":
@@ -60,7 +60,7 @@ func (f CPUFeature) QEMUName() string {
 	}
 }
 
-// defaultEVMCS has the CPU feature that evmcs needs. It is KubeVirt's default.
+// defaultEVMCS adds the CPU feature that evmcs needs. That is KubeVirt's default.
 func defaultEVMCS(d *DomainSpec) {
 	if d.Features == nil || d.Features.Hyperv == nil || !d.Features.Hyperv.EVMCS.Is() {
 		return

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Labels of nodes that say which CPUs a node can give guests, with KubeVirt's names. After each but TSCFrequencyLabel and
-// TSCScalableLabel comes the name of what the node can give, and their values are "true".
+// Labels of nodes that say which CPUs a node can give guests, with KubeVirt's names. After each but TSCFrequencyLabel
+// and TSCScalableLabel comes the name of what the node can give, and their values are "true".
 const (
 	// CPUModelLabel is of a CPU model that is not obsolete, and MigrationCPUModelLabel of each.
 	CPUModelLabel          = "cpu-model.node.kubevirt.io/"
@@ -33,22 +33,26 @@ const (
 	SkipNodeAnnotation = "node-labeller.kubevirt.io/skip-node"
 )
 
-// CPULabels are the beginnings of all labels that say which CPUs a node can give.
+// CPULabels returns the beginnings of all labels that say which CPUs a node can give.
 func CPULabels() []string {
-	return []string{CPUModelLabel, MigrationCPUModelLabel, CPUFeatureLabel, HostCPUModelLabel, HostCPUFeatureLabel, CPUVendorLabel, HyperVLabel, CPUTimerLabel, GuestTSCLabel}
+	return []string{CPUModelLabel, MigrationCPUModelLabel, CPUFeatureLabel, HostCPUModelLabel, HostCPUFeatureLabel,
+		CPUVendorLabel, HyperVLabel, CPUTimerLabel, GuestTSCLabel}
 }
 
-// IsCPULabel says whether a label says which CPUs a node can give.
+// IsCPULabel reports whether a label says which CPUs a node can give.
 func IsCPULabel(key string) bool {
 	return slices.ContainsFunc(CPULabels(), func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
 // obsoleteCPUModels are those of a KubeVirt object that names none: KubeVirt's.
-var obsoleteCPUModels = []string{"486", "486-v1", "pentium", "pentium-v1", "pentium2", "pentium2-v1", "pentium3", "pentium3-v1", "pentiumpro", "pentiumpro-v1",
-	"coreduo", "coreduo-v1", "n270", "n270-v1", "core2duo", "core2duo-v1", "Conroe", "Conroe-v1", "athlon", "athlon-v1", "phenom", "phenom-v1",
-	"qemu64", "qemu64-v1", "qemu32", "qemu32-v1", "kvm64", "kvm64-v1", "kvm32", "kvm32-v1", "Opteron_G1", "Opteron_G1-v1", "Opteron_G2", "Opteron_G2-v1"}
+var obsoleteCPUModels = []string{
+	"486", "486-v1", "pentium", "pentium-v1", "pentium2", "pentium2-v1", "pentium3", "pentium3-v1", "pentiumpro",
+	"pentiumpro-v1", "coreduo", "coreduo-v1", "n270", "n270-v1", "core2duo", "core2duo-v1", "Conroe", "Conroe-v1",
+	"athlon", "athlon-v1", "phenom", "phenom-v1", "qemu64", "qemu64-v1", "qemu32", "qemu32-v1", "kvm64", "kvm64-v1",
+	"kvm32", "kvm32-v1", "Opteron_G1", "Opteron_G1-v1", "Opteron_G2", "Opteron_G2-v1",
+}
 
-// IsObsoleteCPUModel says whether nodes are not to be labelled with a CPU model.
+// IsObsoleteCPUModel reports whether nodes are not to be labelled with a CPU model.
 func (c *KubeVirtConfiguration) IsObsoleteCPUModel(model string) bool {
 	if c == nil || c.ObsoleteCPUModels == nil {
 		return slices.Contains(obsoleteCPUModels, model)
@@ -56,7 +60,7 @@ func (c *KubeVirtConfiguration) IsObsoleteCPUModel(model string) bool {
 	return c.ObsoleteCPUModels[model]
 }
 
-// MinimumTSC is the least frequency of the TSC, in Hz, of a guest that needs a frequency of its own; 0 for none.
+// MinimumTSC returns the least frequency of the TSC, in Hz, of a guest that needs a frequency of its own; 0 for none.
 func (c *KubeVirtConfiguration) MinimumTSC() int64 {
 	if c == nil || c.DeveloperConfiguration == nil || c.DeveloperConfiguration.MinimumClusterTSCFrequency == nil {
 		return 0
@@ -70,7 +74,7 @@ const (
 	HostPassthrough = "host-passthrough"
 )
 
-// NamedModel is the CPU model that a guest's node must have; empty for the node's own.
+// NamedModel returns the CPU model that a guest's node must have; empty for the node's own.
 func (c *CPU) NamedModel() string {
 	if c == nil || c.Model == HostModel || c.Model == HostPassthrough {
 		return ""
@@ -84,15 +88,18 @@ type hypervLabel struct {
 	name string
 }
 
-// HyperVNeeds are the interfaces of Hyper-V that the guest's node must have, by the names of the nodes' labels. QEMU has the others
-// without the kernel.
+// HyperVNeeds returns the interfaces of Hyper-V that the guest's node must have, by the names of the nodes' labels.
+// QEMU has the others without the kernel.
 func (d *DomainSpec) HyperVNeeds() (out []string) {
 	if d.Features == nil || d.Features.Hyperv == nil {
 		return nil
 	}
 	h := d.Features.Hyperv
-	for _, l := range []hypervLabel{{h.VPIndex.Is(), "vpindex"}, {h.Runtime.Is(), "runtime"}, {h.Reset.Is(), "reset"}, {h.SyNIC.Is(), "synic"},
-		{h.SyNICTimer.Is(), "synictimer"}, {h.Frequencies.Is(), "frequencies"}, {h.Reenlightenment.Is(), "reenlightenment"}, {h.TLBFlush.Is(), "tlbflush"}, {h.IPI.Is(), "ipi"}} {
+	for _, l := range []hypervLabel{
+		{h.VPIndex.Is(), "vpindex"}, {h.Runtime.Is(), "runtime"}, {h.Reset.Is(), "reset"}, {h.SyNIC.Is(), "synic"},
+		{h.SyNICTimer.Is(), "synictimer"}, {h.Frequencies.Is(), "frequencies"}, {h.Reenlightenment.Is(), "reenlightenment"},
+		{h.TLBFlush.Is(), "tlbflush"}, {h.IPI.Is(), "ipi"},
+	} {
 		if l.on {
 			out = append(out, l.name)
 		}
@@ -108,7 +115,7 @@ type TopologyHints struct {
 	TSCFrequency *int64 `json:"tscFrequency,omitempty"`
 }
 
-// NeedsTSCFrequency says whether the guest can move only with a TSC that has a frequency of its own.
+// NeedsTSCFrequency reports whether the guest can move only with a TSC that has a frequency of its own.
 func (d *DomainSpec) NeedsTSCFrequency() bool {
 	if d.Features != nil && d.Features.Hyperv != nil && d.Features.Hyperv.Reenlightenment.Is() {
 		return true
@@ -116,7 +123,7 @@ func (d *DomainSpec) NeedsTSCFrequency() bool {
 	return d.invtsc() >= 0
 }
 
-// invtsc is the index of the feature by which the guest has an invariant TSC; -1 for none.
+// invtsc returns the index of the feature by which the guest has an invariant TSC; -1 for none.
 func (d *DomainSpec) invtsc() int {
 	if d.CPU == nil {
 		return -1
@@ -126,9 +133,10 @@ func (d *DomainSpec) invtsc() int {
 	})
 }
 
-// TSCFrequency is the frequency of the guest's TSC, in Hz; 0 for the node's own.
+// TSCFrequency returns the frequency of the guest's TSC, in Hz; 0 for the node's own.
 func (vmi *VirtualMachineInstance) TSCFrequency() int64 {
-	if hints := vmi.Status.TopologyHints; hints != nil && hints.TSCFrequency != nil && vmi.Spec.Domain.NeedsTSCFrequency() {
+	if hints := vmi.Status.TopologyHints; hints != nil && hints.TSCFrequency != nil &&
+		vmi.Spec.Domain.NeedsTSCFrequency() {
 		return *hints.TSCFrequency
 	}
 	return 0
@@ -140,7 +148,7 @@ const (
 	maxTSC = 10_000_000_000
 )
 
-// CheckTSC says whether a number can be the frequency of a TSC.
+// CheckTSC reports whether a number can be the frequency of a TSC.
 func CheckTSC(hertz int64) error {
 	if hertz < minTSC || hertz > maxTSC {
 		return fmt.Errorf("no frequency of a TSC: %d", hertz)
@@ -148,14 +156,14 @@ func CheckTSC(hertz int64) error {
 	return nil
 }
 
-// NearTSC says whether a TSC of one frequency can be that of a guest with the other, in Hz: KVM takes a difference of 250 parts in a
-// million for none (arch/x86/kvm/x86.c, tsc_tolerance_ppm).
+// NearTSC reports whether a TSC of one frequency can be that of a guest with the other, in Hz: KVM takes a difference
+// of 250 parts in a million for none (arch/x86/kvm/x86.c, tsc_tolerance_ppm).
 func NearTSC(a, b int64) bool {
 	const millionth = 250
 	return max(a-b, b-a)*1_000_000 <= millionth*a
 }
 
-// GivesTSC says whether a node whose TSC has the frequency hertz can give a guest another frequency, in Hz.
+// GivesTSC reports whether a node whose TSC has the frequency hertz can give a guest another frequency, in Hz.
 func GivesTSC(hertz int64, scalable bool, guest int64) bool {
 	return NearTSC(hertz, guest) || scalable && guest <= hertz
 }

@@ -98,7 +98,7 @@ type UserPasswordAccessCredentialPropagationMethod struct {
 // QemuGuestAgentUserPasswordAccessCredentialPropagation has no settings.
 type QemuGuestAgentUserPasswordAccessCredentialPropagation struct{}
 
-// Secret is the Secret with the credential, or nil.
+// Secret returns the Secret with the credential, or nil.
 func (c *AccessCredential) Secret() *AccessCredentialSecretSource {
 	switch {
 	case c.SSHPublicKey != nil:
@@ -109,13 +109,13 @@ func (c *AccessCredential) Secret() *AccessCredentialSecretSource {
 	return nil
 }
 
-// ByAgent says whether the guest agent brings the credential into the guest.
+// ByAgent reports whether the guest agent brings the credential into the guest.
 func (c *AccessCredential) ByAgent() bool {
 	return c.SSHPublicKey != nil && c.SSHPublicKey.PropagationMethod.QemuGuestAgent != nil ||
 		c.UserPassword != nil && c.UserPassword.PropagationMethod.QemuGuestAgent != nil
 }
 
-// SeedCredentials are the indices of the access credentials that go into a volume's cloud-init
+// SeedCredentials returns the indices of the access credentials that go into a volume's cloud-init
 // seed.
 func (spec *VirtualMachineInstanceSpec) SeedCredentials(v *Volume) []int {
 	var indices []int

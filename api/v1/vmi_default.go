@@ -28,14 +28,15 @@ func Default(vmi *VirtualMachineInstance) {
 	defaultProbes(spec)
 }
 
-// AttachDevices adds the devices that a spec implies and does not list: a disk for each volume
-// without a disk or file system, but for those with ACPI tables, and the tablet of autoattachInputDevice. It leaves the buses unset, so that a
-// preference can set them. The interface of a spec without networks comes later: the KubeVirt
-// object's configuration decides on its binding (ApplyClusterDefaults).
+// AttachDevices adds the devices that a spec implies and does not list: a disk for each volume without a disk or file
+// system, but for those with ACPI tables, and the tablet of autoattachInputDevice. It leaves the buses unset, so that a
+// preference can set them. The interface of a spec without networks comes later: the KubeVirt object's configuration
+// decides on its binding (ApplyClusterDefaults).
 func AttachDevices(spec *VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
 	for _, v := range spec.Volumes {
-		if !spec.IsFilesystem(v.Name) && !spec.IsACPITable(v.Name) && !slices.ContainsFunc(devices.Disks, func(d Disk) bool { return d.Name == v.Name }) {
+		if !spec.IsFilesystem(v.Name) && !spec.IsACPITable(v.Name) &&
+			!slices.ContainsFunc(devices.Disks, func(d Disk) bool { return d.Name == v.Name }) {
 			devices.Disks = append(devices.Disks, Disk{Name: v.Name})
 		}
 	}

@@ -86,15 +86,15 @@ const (
 	MaxBlockSize = 2 << 20
 )
 
-// IsBlockSize says whether a number of bytes can be the size of a block.
+// IsBlockSize reports whether a number of bytes can be the size of a block.
 func IsBlockSize(bytes int64) bool {
 	return bytes >= MinBlockSize && bytes <= MaxBlockSize && bits.OnesCount64(uint64(bytes)) == 1
 }
 
-// MatchesVolume says whether the disk takes its block sizes from its volume.
+// MatchesVolume reports whether the disk takes its block sizes from its volume.
 func (b *BlockSize) MatchesVolume() bool {
 	return b != nil && b.MatchVolume != nil && ptr.Deref(b.MatchVolume.Enabled, true)
 }
 
-// IsShared says whether guests share the disk.
+// IsShared reports whether guests share the disk.
 func (d *Disk) IsShared() bool { return ptr.Deref(d.Shareable, false) }

@@ -131,7 +131,7 @@ type CPU struct {
 // MaxVCPUs is how many CPUs a guest can have: more need x2APIC with interrupt remapping, which is not emitted.
 const MaxVCPUs = 255
 
-// VCPUs is the number of the guest's CPUs.
+// VCPUs returns the number of the guest's CPUs.
 func (c *CPU) VCPUs() int64 { return int64(c.Sockets) * int64(c.Cores) * int64(c.Threads) }
 
 // Memory of the guest.

@@ -33,26 +33,28 @@ const (
 // ReasonVirtioFSNotMigratable is KubeVirt's: a file system keeps the guest on its node.
 const ReasonVirtioFSNotMigratable = "VirtIOFSNotLiveMigratable"
 
-// IsFilesystem says whether the guest gets the volume's files, and no disk.
+// IsFilesystem reports whether the guest gets the volume's files, and no disk.
 func (spec *VirtualMachineInstanceSpec) IsFilesystem(volume string) bool {
 	return slices.ContainsFunc(spec.Domain.Devices.Filesystems, func(f Filesystem) bool { return f.Name == volume })
 }
 
-// IsConfigDisk says whether the launcher makes a disk of the volume's files. A volume with an ACPI table may have no disk.
+// IsConfigDisk reports whether the launcher makes a disk of the volume's files. A volume with an ACPI table may have no
+// disk.
 func (spec *VirtualMachineInstanceSpec) IsConfigDisk(v *Volume) bool {
 	shown := slices.ContainsFunc(spec.Domain.Devices.Disks, func(d Disk) bool { return d.Name == v.Name })
 	return v.IsConfig() && !spec.IsFilesystem(v.Name) && (shown || !spec.IsACPITable(v.Name))
 }
 
-// CanBeFilesystem says whether the volume has files that a guest can share.
+// CanBeFilesystem reports whether the volume has files that a guest can share.
 func (v *Volume) CanBeFilesystem() bool {
 	return v.PersistentVolumeClaim != nil || v.DataVolume != nil || v.IsConfig() && v.Sysprep == nil
 }
 
-// filesystemsStay is why a file system keeps the guest on its node; empty if none does.
+// filesystemsStay returns why a file system keeps the guest on its node, or an empty text if none does.
 func (vmi *VirtualMachineInstance) filesystemsStay() string {
 	if c := vmi.Status.Condition(ConditionFilesystemFailed); c != nil && c.Status == metav1.ConditionTrue {
-		return "a file system of the guest has failed, so that there is no state of it that could move; the guest can move when the VM was stopped and started"
+		return "a file system of the guest has failed, so that there is no state of it that could move; the guest can move " +
+			"when the VM was stopped and started"
 	}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
@@ -63,10 +65,12 @@ func (vmi *VirtualMachineInstance) filesystemsStay() string {
 		info := vmi.Status.ClaimInfo(v.Name)
 		switch {
 		case info == nil:
-			return fmt.Sprintf("spec.volumes[%d], %s, is a file system on the claim %s, of which nothing is known yet", i, v.Name, claim.Name)
+			return fmt.Sprintf("spec.volumes[%d], %s, is a file system on the claim %s, of which nothing is known yet", i,
+				v.Name, claim.Name)
 		case info.IsShared(), claim.ReadOnly && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
 		default:
-			return fmt.Sprintf("spec.volumes[%d], %s, is a file system on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany", i, v.Name, claim.Name, info.AccessModes)
+			return fmt.Sprintf("spec.volumes[%d], %s, is a file system on the claim %s, which only one node can use: its "+
+				"access modes %v lack ReadWriteMany", i, v.Name, claim.Name, info.AccessModes)
 		}
 	}
 	return ""

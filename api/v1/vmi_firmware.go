@@ -54,10 +54,10 @@ type EFI struct {
 	Persistent *bool `json:"persistent,omitempty"`
 }
 
-// Secure says whether secure boot is on.
+// Secure reports whether secure boot is on.
 func (e *EFI) Secure() bool { return ptr.Deref(e.SecureBoot, true) }
 
-// UEFI is the firmware of a machine that starts with UEFI, or nil.
+// UEFI returns the firmware of a machine that starts with UEFI, or nil.
 func (d *DomainSpec) UEFI() *EFI {
 	if d.Firmware == nil || d.Firmware.Bootloader == nil {
 		return nil
@@ -111,7 +111,7 @@ type KernelBootContainer struct {
 	InitrdPath string `json:"initrdPath,omitempty"`
 }
 
-// KernelContainer is the image that the VMI boots a kernel from, or nil.
+// KernelContainer returns the image that the VMI boots a kernel from, or nil.
 func (vmi *VirtualMachineInstance) KernelContainer() *KernelBootContainer {
 	if f := vmi.Spec.Domain.Firmware; f != nil && f.KernelBoot != nil {
 		return f.KernelBoot.Container

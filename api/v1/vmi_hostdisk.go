@@ -61,7 +61,7 @@ type HostDiskConfiguration struct {
 	Folders []string `json:"folders,omitempty"`
 }
 
-// HostDiskFolder is the longest permitted folder above a hostDisk, and the disk's path below
+// HostDiskFolder returns the longest permitted folder above a hostDisk, and the disk's path below
 // that folder. permitted is false if there is no such folder.
 func (c *KubeVirtConfiguration) HostDiskFolder(h *HostDisk) (folder, below string, permitted bool) {
 	if c.HostDisk == nil || !IsCleanPath(h.Path) {

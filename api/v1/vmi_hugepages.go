@@ -16,7 +16,7 @@ type Hugepages struct {
 // hugePageSizes are the sizes of huge pages on amd64, in bytes.
 var hugePageSizes = map[string]int64{"2Mi": 2 << 20, "1Gi": 1 << 30}
 
-// Bytes is the size of a page, and 0 without huge pages or for a size that does not exist.
+// Bytes returns the size of a page, and 0 without huge pages or for a size that does not exist.
 func (h *Hugepages) Bytes() int64 {
 	if h == nil {
 		return 0
@@ -24,7 +24,7 @@ func (h *Hugepages) Bytes() int64 {
 	return hugePageSizes[h.PageSize]
 }
 
-// Resource is Kubernetes' name of the pages, such as hugepages-2Mi.
+// Resource returns Kubernetes' name of the pages, such as hugepages-2Mi.
 func (h *Hugepages) Resource() corev1.ResourceName {
 	return corev1.ResourceName(corev1.ResourceHugePagesPrefix + h.PageSize)
 }

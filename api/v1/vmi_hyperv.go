@@ -105,22 +105,22 @@ type FeatureKVM struct {
 	Hidden bool `json:"hidden,omitempty"`
 }
 
-// Is says whether the feature is named, and not turned off.
+// Is reports whether the feature is named, and not turned off.
 func (f *FeatureState) Is() bool { return f != nil && ptr.Deref(f.Enabled, true) }
 
-// Is says whether the retries are named, and not turned off.
+// Is reports whether the retries are named, and not turned off.
 func (f *FeatureSpinlocks) Is() bool { return f != nil && ptr.Deref(f.Enabled, true) }
 
-// Is says whether the timers are named, and not turned off.
+// Is reports whether the timers are named, and not turned off.
 func (f *SyNICTimer) Is() bool { return f != nil && ptr.Deref(f.Enabled, true) }
 
-// Is says whether the call is named, and not turned off.
+// Is reports whether the call is named, and not turned off.
 func (f *TLBFlush) Is() bool { return f != nil && ptr.Deref(f.Enabled, true) }
 
-// Is says whether the name is named, and not turned off.
+// Is reports whether the name is named, and not turned off.
 func (f *FeatureVendorID) Is() bool { return f != nil && ptr.Deref(f.Enabled, true) }
 
-// HypervPassedThrough says whether the guest gets whatever its node has of Hyper-V's interfaces.
+// HypervPassedThrough reports whether the guest gets whatever its node has of Hyper-V's interfaces.
 func (d *DomainSpec) HypervPassedThrough() bool {
 	return d.Features != nil && d.Features.HypervPassthrough.Is()
 }
@@ -136,7 +136,7 @@ type need struct {
 	other **FeatureState
 }
 
-// needs are in the order in which they have to be met: what a feature needs can itself need another one.
+// needs returns needs in the order in which they have to be met: what a feature needs can itself need another one.
 func (h *FeatureHyperv) needs() []need {
 	return []need{
 		{"evmcs", h.EVMCS.Is(), "vapic", &h.VAPIC},
@@ -174,19 +174,23 @@ func defaultHyperv(features *Features) {
 	}
 }
 
-// cpuStays is why Hyper-V's interfaces or the CPU's TSC keep the guest on its node: a reason and a sentence. Both are empty if
-// they do not. QEMU refuses to migrate a guest that has invtsc without a TSC frequency (target/i386/kvm/kvm.c,
-// kvm_arch_init_vcpu).
+// cpuStays returns why Hyper-V's interfaces or the CPU's TSC keep the guest on its node: a reason and a sentence. Both
+// are empty if they do not. QEMU refuses to migrate a guest that has invtsc without a TSC frequency
+// (target/i386/kvm/kvm.c, kvm_arch_init_vcpu).
 func (vmi *VirtualMachineInstance) cpuStays() (reason, message string) {
 	d := &vmi.Spec.Domain
 	switch i := d.invtsc(); {
 	case d.HypervPassedThrough():
-		return ReasonHypervNotMigratable, "spec.domain.features.hypervPassthrough gives the guest the interfaces of its own node; a guest with spec.domain.features.hyperv can move"
+		return ReasonHypervNotMigratable, "spec.domain.features.hypervPassthrough gives the guest the interfaces of its " +
+			"own node; a guest with spec.domain.features.hyperv can move"
 	case !d.NeedsTSCFrequency() || vmi.TSCFrequency() != 0:
 		return "", ""
 	case i < 0:
-		return ReasonTSCNotMigratable, "spec.domain.features.hyperv.reenlightenment needs a TSC frequency that all nodes keep, and no node told one when the guest was made; a guest without reenlightenment can move"
+		return ReasonTSCNotMigratable, "spec.domain.features.hyperv.reenlightenment needs a TSC frequency that all nodes " +
+			"keep, and no node told one when the guest was made; a guest without reenlightenment can move"
 	default:
-		return ReasonTSCNotMigratable, fmt.Sprintf("spec.domain.cpu.features[%d], %s, needs a TSC frequency that all nodes keep, and no node told one when the guest was made; a guest without %s can move", i, d.CPU.Features[i].Name, invariantTSC)
+		return ReasonTSCNotMigratable, fmt.Sprintf("spec.domain.cpu.features[%d], %s, needs a TSC frequency that all nodes "+
+			"keep, and no node told one when the guest was made; a guest without %s can move", i, d.CPU.Features[i].Name,
+			invariantTSC)
 	}
 }

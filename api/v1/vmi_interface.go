@@ -239,8 +239,8 @@ func defaultInterfaces(spec *VirtualMachineInstanceSpec) {
 	}
 }
 
-// ParseNetwork reads a network of a pod. An IPv4 address may have leading zeros, as in KubeVirt: 10.10.010.0/24 is 10.10.10.0/24. Go refuses
-// such an address, because some programs take it for an octal number.
+// ParseNetwork reads a network of a pod. An IPv4 address may have leading zeros, as in KubeVirt: 10.10.010.0/24 is
+// 10.10.10.0/24. Go refuses such an address, because some programs take it for an octal number.
 func ParseNetwork(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if err == nil {

@@ -6,7 +6,7 @@ import (
 	"maps"
 )
 
-// LabelOfName is a VMI's name. A name too long for a label is shortened by KubeVirt's rule,
+// LabelOfName returns a VMI's name. A name too long for a label is shortened by KubeVirt's rule,
 // because "virtctl expose" computes the same label.
 func LabelOfName(name string) string {
 	const limit = 63
@@ -20,8 +20,8 @@ func LabelOfName(name string) string {
 // ObservedLabel reports whether virt-controller writes a label of VMIs, by what it sees of the guest.
 func ObservedLabel(key string) bool { return key == NodeNameLabel || key == OutdatedLauncherLabel }
 
-// PodLabels returns the labels of a VMI that its pods get: all but those that are reserved, and those by which a launcher pod is known as
-// the VMI's.
+// PodLabels returns the labels of a VMI that its pods get: all but those that are reserved, and those by which a
+// launcher pod is known as the VMI's.
 func (vmi *VirtualMachineInstance) PodLabels() map[string]string {
 	labels := map[string]string{}
 	maps.Copy(labels, WithoutReservedLabels(vmi.Labels))

@@ -34,7 +34,7 @@ const (
 	MaxWholeName = maxPodName - len(launcherPrefix) - len("-") - 2*podHash
 )
 
-// LauncherPodName is the name of a VMI's launcher pod in a role. The name depends on nothing else. So
+// LauncherPodName returns the name of a VMI's launcher pod in a role. The name depends on nothing else. So
 // two reconciles that create the same pod at once create one pod, and a VMI has a second pod
 // only in a migration.
 //
@@ -45,7 +45,7 @@ func LauncherPodName(name string, uid, role types.UID) string {
 	return derivedName(launcherPrefix, name, uid, role, maxPodName)
 }
 
-// ConsumerPodName is the name of the pod that has a VMI's claims bound, before its launcher pod.
+// ConsumerPodName returns the name of the pod that has a VMI's claims bound, before its launcher pod.
 func ConsumerPodName(name string, uid types.UID) string {
 	return derivedName(consumerPrefix, name, uid, FirstPod, maxPodName)
 }
@@ -69,7 +69,7 @@ func derivedName(prefix, name string, uid, role types.UID, most int) string {
 // launcherPodName matches the names of launcher pods that have the VMI's name in whole.
 var launcherPodName = regexp.MustCompile(`^` + launcherPrefix + `(.+)-[0-9a-f]{10}$`)
 
-// VMIOfLauncherPod is the name of the VMI that a launcher pod of this name can belong to. It is empty
+// VMIOfLauncherPod returns the name of the VMI that a launcher pod of this name can belong to. It is empty
 // if the name is no launcher pod's, and if the VMI's name was cut: it has more than 129 characters.
 func VMIOfLauncherPod(pod string) string {
 	if parts := launcherPodName.FindStringSubmatch(pod); parts != nil {
@@ -78,7 +78,7 @@ func VMIOfLauncherPod(pod string) string {
 	return ""
 }
 
-// LauncherPod is the name of the launcher pod that has the guest, or is to have it: the first pod, until the
+// LauncherPod returns the name of the launcher pod that has the guest, or is to have it: the first pod, until the
 // guest has moved.
 func (vmi *VirtualMachineInstance) LauncherPod() string {
 	if vmi.Status.LauncherPod != "" {
@@ -87,7 +87,7 @@ func (vmi *VirtualMachineInstance) LauncherPod() string {
 	return LauncherPodName(vmi.Name, vmi.UID, FirstPod)
 }
 
-// LauncherPodNames are the names of a VMI's launcher pods: the name of the pod that has the guest, and the
+// LauncherPodNames returns the names of a VMI's launcher pods: the name of the pod that has the guest, and the
 // names in the status, which only virt-controller may write. A pod of another name is not the VMI's,
 // whatever its labels say.
 func (vmi *VirtualMachineInstance) LauncherPodNames() []string {

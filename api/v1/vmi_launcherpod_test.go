@@ -21,8 +21,10 @@ func TestLauncherPodName(t *testing.T) {
 		{"vm", uid}, {"vm", uid + "2"}, {"vm2", uid}, {"dotted.name", uid},
 		{long, uid}, {long, uid + "2"},
 		// The cut falls on, before and after characters that may not end a part.
-		{strings.Repeat("a", 127) + "-" + strings.Repeat("b", 20), uid + "3"}, {strings.Repeat("a", 128) + "." + strings.Repeat("b", 20), uid + "4"},
-		{"a" + strings.Repeat("-", 240) + "b", uid + "7"}, {strings.Repeat("a", 129) + "-" + strings.Repeat("b", 20), uid + "5"}, {strings.Repeat("a.", 120) + "a", uid + "6"},
+		{strings.Repeat("a", 127) + "-" + strings.Repeat("b", 20), uid + "3"},
+		{strings.Repeat("a", 128) + "." + strings.Repeat("b", 20), uid + "4"},
+		{"a" + strings.Repeat("-", 240) + "b", uid + "7"},
+		{strings.Repeat("a", 129) + "-" + strings.Repeat("b", 20), uid + "5"}, {strings.Repeat("a.", 120) + "a", uid + "6"},
 	} {
 		got := LauncherPodName(tt.name, tt.uid, FirstPod)
 		if errs := validation.IsDNS1123Subdomain(got); len(errs) > 0 {
@@ -48,18 +50,20 @@ func TestLauncherPodName(t *testing.T) {
 	}
 }
 
-// TestDerivedNamesFit: what a VMI's pods and claims are called fits into the folders that kubelet and storage name after them, for
-// every name that the API server accepts.
+// TestDerivedNamesFit: what a VMI's pods and claims are called fits into the folders that kubelet and storage name
+// after them, for every name that the API server accepts.
 func TestDerivedNamesFit(t *testing.T) {
 	const uid, role = types.UID("0a1b2c3d-0000-4000-8000-000000000001"), types.UID("0a1b2c3d-0000-4000-8000-000000000002")
 	namespace := strings.Repeat("n", 63)
 	for length := 1; length <= 253; length++ {
 		name := strings.Repeat("a", length)
 		folders := map[string]string{}
-		for _, pod := range []string{LauncherPodName(name, uid, FirstPod), LauncherPodName(name, uid, role), ConsumerPodName(name, uid)} {
+		for _, pod := range []string{LauncherPodName(name, uid, FirstPod), LauncherPodName(name, uid, role),
+			ConsumerPodName(name, uid)} {
 			folders[pod] = namespace + "_" + pod + "_" + string(uid)
 		}
-		for _, claim := range []string{StateClaimName(name, uid), CopyName(StateClaimName(name, uid), role), CopyName(name, role)} {
+		for _, claim := range []string{StateClaimName(name, uid), CopyName(StateClaimName(name, uid), role),
+			CopyName(name, role)} {
 			folders[claim] = "pvc-" + string(uid) + "_" + namespace + "_" + claim
 		}
 		if len(folders) != 6 {
@@ -89,7 +93,8 @@ func TestLauncherPodRoles(t *testing.T) {
 		what      string
 		uid, role types.UID
 	}{
-		{"first", uid, FirstPod}, {"another VMI's first", other, FirstPod}, {"a migration's", uid, other}, {"another migration's", uid, uid},
+		{"first", uid, FirstPod}, {"another VMI's first", other, FirstPod}, {"a migration's", uid, other},
+		{"another migration's", uid, uid},
 		{"of another VMI, by a migration", other, uid}, {"joined", uid + "/" + other + "x", FirstPod},
 	} {
 		name := LauncherPodName("vm", c.uid, c.role)
@@ -124,8 +129,10 @@ func FuzzLauncherPodName(f *testing.F) {
 
 func TestVMIOfLauncherPod(t *testing.T) {
 	for pod, want := range map[string]string{
-		"virt-launcher-vm-0123456789": "vm", "virt-launcher-a-b.c-0123456789": "a-b.c", "virt-launcher-virt-launcher-x-0123456789-abcdef0123": "virt-launcher-x-0123456789",
-		"": "", "virt-launcher-": "", "virt-launcher--0123456789": "", "virt-launcher-vm": "", "virt-launcher-vm-012345678": "", "virt-launcher-vm-012345678g": "",
+		"virt-launcher-vm-0123456789": "vm", "virt-launcher-a-b.c-0123456789": "a-b.c",
+		"virt-launcher-virt-launcher-x-0123456789-abcdef0123": "virt-launcher-x-0123456789",
+		"": "", "virt-launcher-": "", "virt-launcher--0123456789": "", "virt-launcher-vm": "",
+		"virt-launcher-vm-012345678": "", "virt-launcher-vm-012345678g": "",
 		"virt-consumer-vm-0123456789": "", "x-virt-launcher-vm-0123456789": "", "virt-launcher-vm-0123456789\n": "",
 	} {
 		if got := VMIOfLauncherPod(pod); got != want {

@@ -17,7 +17,7 @@ const (
 	LinkAbsent InterfaceState = "absent" // the next start leaves the interface out
 )
 
-// Link is the state in which the card's link is to be: LinkUp or LinkDown.
+// Link returns the state in which the card's link is to be: LinkUp or LinkDown.
 func (n *Interface) Link() InterfaceState {
 	if n.State == LinkDown {
 		return LinkDown
@@ -40,7 +40,7 @@ func dropAbsent(spec *VirtualMachineInstanceSpec) {
 	}
 }
 
-// withoutLinkStates is a list of interfaces whose links have no state. It does not change the list.
+// withoutLinkStates returns a list of interfaces whose links have no state. It does not change the list.
 func withoutLinkStates(interfaces []Interface) []Interface {
 	out := slices.Clone(interfaces)
 	for i := range out {
@@ -49,10 +49,11 @@ func withoutLinkStates(interfaces []Interface) []Interface {
 	return out
 }
 
-// LinkUpdates are the interfaces of a VirtualMachineInstance whose links are in other states than the VM's
+// LinkUpdates returns the interfaces of a VirtualMachineInstance whose links are in other states than the VM's
 // template says. live are those that the running guest can follow, staged is why another one needs a
 // restart; empty if none does.
-func (vm *VirtualMachine) LinkUpdates(vmi *VirtualMachineInstance, rollout RolloutStrategy) (live map[string]InterfaceState, staged string) {
+func (vm *VirtualMachine) LinkUpdates(vmi *VirtualMachineInstance, rollout RolloutStrategy) (
+	live map[string]InterfaceState, staged string) {
 	live = map[string]InterfaceState{}
 	template := &vm.Spec.Template.Spec.Domain.Devices
 	for i := range template.Interfaces {
@@ -63,12 +64,15 @@ func (vm *VirtualMachine) LinkUpdates(vmi *VirtualMachineInstance, rollout Rollo
 		case has == nil:
 			staged = fmt.Sprintf("the template brings interface %s back; the change holds from the next start on", wanted.Name)
 		case wanted.State == LinkAbsent:
-			staged = fmt.Sprintf("the template says that interface %s is absent; the change holds from the next start on", wanted.Name)
+			staged = fmt.Sprintf("the template says that interface %s is absent; the change holds from the next start on",
+				wanted.Name)
 		case wanted.Link() == has.Link():
 		case rollout != RolloutLiveUpdate:
-			staged = fmt.Sprintf("the template changes the link of interface %s; the change holds from the next start on", wanted.Name)
+			staged = fmt.Sprintf("the template changes the link of interface %s; the change holds from the next start on",
+				wanted.Name)
 		case vmi.Status.Phase == Running && !vmi.Status.tellsLink(wanted.Name):
-			staged = fmt.Sprintf("the template changes the link of interface %s, whose state virt-handler does not tell; the change holds from the next start on", wanted.Name)
+			staged = fmt.Sprintf("the template changes the link of interface %s, whose state virt-handler does not tell; the "+
+				"change holds from the next start on", wanted.Name)
 		default:
 			live[wanted.Name] = wanted.State
 		}
@@ -76,12 +80,13 @@ func (vm *VirtualMachine) LinkUpdates(vmi *VirtualMachineInstance, rollout Rollo
 	return live, staged
 }
 
-// tellsLink says whether virt-handler tells the state of an interface's link, and so can change that state.
+// tellsLink reports whether virt-handler tells the state of an interface's link, and so can change that state.
 func (s *VirtualMachineInstanceStatus) tellsLink(name string) bool {
-	return slices.ContainsFunc(s.Interfaces, func(i NetworkInterfaceStatus) bool { return i.Name == name && i.LinkState != "" })
+	return slices.ContainsFunc(s.Interfaces,
+		func(i NetworkInterfaceStatus) bool { return i.Name == name && i.LinkState != "" })
 }
 
-// Interface is the interface of a name, or nil.
+// Interface returns the interface of a name, or nil.
 func (d *Devices) Interface(name string) *Interface {
 	i := slices.IndexFunc(d.Interfaces, func(n Interface) bool { return n.Name == name })
 	if i < 0 {

@@ -14,18 +14,23 @@ const (
 	ownNIC, lanNIC = `{"name":"own","masquerade":{}`, `{"name":"lan","bridge":{}`
 )
 
-// TestStartLeavesAbsentInterfacesOut: a start leaves absent interfaces and their networks out, and the pod's network does not come in their place.
+// TestStartLeavesAbsentInterfacesOut: a start leaves absent interfaces and their networks out, and the pod's network
+// does not come in their place.
 func TestStartLeavesAbsentInterfacesOut(t *testing.T) {
 	vm := parsedVM(t, strings.Replace(linkedText, lanNIC, lanNIC+`,"state":"absent"`, 1))
 	before := vm.DeepCopy()
 	spec := vm.Instance(plain, false).Spec
-	if n, d := spec.Networks, spec.Domain.Devices; len(n) != 1 || n[0].Name != "own" || len(d.Interfaces) != 1 || d.Interfaces[0].Name != "own" || d.AutoattachPodInterface != nil {
+	if n, d := spec.Networks,
+		spec.Domain.Devices; len(n) != 1 || n[0].Name != "own" || len(d.Interfaces) != 1 || d.Interfaces[0].Name != "own" ||
+		d.AutoattachPodInterface != nil {
 		t.Errorf("networks %+v, devices %+v", n, d)
 	}
 	if got, want := vm.TemplateHash(), before.TemplateHash(); got != want || len(vm.Spec.Template.Spec.Networks) != 2 {
 		t.Errorf("the VM is changed: %+v", vm.Spec.Template.Spec)
 	}
-	vm.Spec.Template.Spec.Domain.Devices.Interfaces, vm.Spec.Template.Spec.Networks = vm.Spec.Template.Spec.Domain.Devices.Interfaces[1:], vm.Spec.Template.Spec.Networks[1:]
+	vm.Spec.Template.Spec.Domain.Devices.Interfaces,
+		vm.Spec.Template.Spec.Networks = vm.Spec.Template.Spec.Domain.Devices.Interfaces[1:],
+		vm.Spec.Template.Spec.Networks[1:]
 	vmi := vm.Instance(plain, false)
 	Default(vmi)
 	if n, d := vmi.Spec.Networks, vmi.Spec.Domain.Devices; len(n)+len(d.Interfaces) != 0 {
@@ -48,17 +53,26 @@ func TestRunningGuestFollowsLinkUpdates(t *testing.T) {
 		live     map[string]InterfaceState
 		staged   string
 	}{
-		"nothing":                 {same, same, Running, told, RolloutLiveUpdate, nil, ""},
-		"up is the default":       {same, state(ownNIC, "up"), Running, told, RolloutLiveUpdate, nil, ""},
-		"down":                    {same, state(ownNIC, "down"), Running, told, RolloutLiveUpdate, map[string]InterfaceState{"own": LinkDown}, ""},
-		"up":                      {state(lanNIC, "down"), state(lanNIC, "up"), Running, told, RolloutLiveUpdate, map[string]InterfaceState{"lan": LinkUp}, ""},
-		"no state":                {state(lanNIC, "down"), same, Running, told, RolloutLiveUpdate, map[string]InterfaceState{"lan": ""}, ""},
-		"before it runs":          {same, state(ownNIC, "down"), Scheduled, `[]`, RolloutLiveUpdate, map[string]InterfaceState{"own": LinkDown}, ""},
-		"a link that is not told": {same, state(ownNIC, "down"), Running, `[{"name":"own"}]`, RolloutLiveUpdate, nil, "does not tell"},
-		"Stage":                   {same, state(ownNIC, "down"), Running, told, RolloutStage, nil, "changes the link of interface own"},
-		"goes":                    {same, state(lanNIC, "absent"), Running, told, RolloutLiveUpdate, nil, "interface lan is absent"},
-		"stays away":              {state(lanNIC, "absent"), state(lanNIC, "absent"), Running, told, RolloutLiveUpdate, nil, ""},
-		"comes back":              {state(lanNIC, "absent"), state(lanNIC, "up"), Running, told, RolloutLiveUpdate, nil, "brings interface lan back"},
+		"nothing":           {same, same, Running, told, RolloutLiveUpdate, nil, ""},
+		"up is the default": {same, state(ownNIC, "up"), Running, told, RolloutLiveUpdate, nil, ""},
+		"down": {same, state(ownNIC, "down"), Running, told, RolloutLiveUpdate,
+			map[string]InterfaceState{"own": LinkDown}, ""},
+		"up": {state(lanNIC, "down"), state(lanNIC, "up"), Running, told, RolloutLiveUpdate,
+			map[string]InterfaceState{"lan": LinkUp}, ""},
+		"no state": {state(lanNIC, "down"), same, Running, told, RolloutLiveUpdate,
+			map[string]InterfaceState{"lan": ""}, ""},
+		"before it runs": {same, state(ownNIC, "down"), Scheduled, `[]`, RolloutLiveUpdate,
+			map[string]InterfaceState{"own": LinkDown}, ""},
+		"a link that is not told": {same, state(ownNIC, "down"), Running, `[{"name":"own"}]`, RolloutLiveUpdate, nil,
+			"does not tell"},
+		"Stage": {same, state(ownNIC, "down"), Running, told, RolloutStage, nil,
+			"changes the link of interface own"},
+		"goes": {same, state(lanNIC, "absent"), Running, told, RolloutLiveUpdate, nil,
+			"interface lan is absent"},
+		"stays away": {state(lanNIC, "absent"), state(lanNIC, "absent"), Running, told, RolloutLiveUpdate, nil,
+			""},
+		"comes back": {state(lanNIC, "absent"), state(lanNIC, "up"), Running, told, RolloutLiveUpdate, nil,
+			"brings interface lan back"},
 	} {
 		vmi := parsedVM(t, c.from(linkedText)).Draft(false)
 		vmi.Status.Phase = c.phase

@@ -9,16 +9,22 @@ import (
 
 // machineReleases are the releases of QEMU whose machine types q35 and virt are known, the
 // oldest that the launcher's QEMU still has first.
-var machineReleases = []string{"5.2", "6.0", "6.1", "6.2", "7.0", "7.1", "7.2", "8.0", "8.1", "8.2", "9.0", "9.1", "9.2", "10.0", "10.1", "10.2", "11.0", "11.1"}
+var machineReleases = []string{
+	"5.2", "6.0", "6.1", "6.2", "7.0", "7.1", "7.2", "8.0", "8.1", "8.2", "9.0", "9.1", "9.2", "10.0", "10.1", "10.2",
+	"11.0", "11.1",
+}
 
 // goneReleases are those whose machine types q35 and virt newer QEMUs do not have any more.
-var goneReleases = []string{"2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "3.0", "3.1", "4.0", "4.1", "4.2", "5.0", "5.1"}
+var goneReleases = []string{
+	"2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "3.0", "3.1", "4.0", "4.1", "4.2", "5.0", "5.1",
+}
 
-// rhelReleases are the releases of QEMU that RHEL's machine types pc-q35-rhelX.Y.Z were made from: those of the qemu-kvm in that release of
-// RHEL.
+// rhelReleases are the releases of QEMU that RHEL's machine types pc-q35-rhelX.Y.Z were made from: those of the
+// qemu-kvm in that release of RHEL.
 var rhelReleases = map[string]string{
-	"7.3.0": "2.6", "7.4.0": "2.9", "7.5.0": "2.10", "7.6.0": "2.12", "8.0.0": "3.1", "8.1.0": "4.1", "8.2.0": "4.2", "8.3.0": "5.1", "8.4.0": "5.2",
-	"8.5.0": "6.0", "8.6.0": "6.2", "9.0.0": "6.2", "9.2.0": "7.2", "9.4.0": "8.2", "9.6.0": "9.1", "9.8.0": "10.1", "10.0.0": "9.1", "10.2.0": "10.1",
+	"7.3.0": "2.6", "7.4.0": "2.9", "7.5.0": "2.10", "7.6.0": "2.12", "8.0.0": "3.1", "8.1.0": "4.1", "8.2.0": "4.2",
+	"8.3.0": "5.1", "8.4.0": "5.2", "8.5.0": "6.0", "8.6.0": "6.2", "9.0.0": "6.2", "9.2.0": "7.2", "9.4.0": "8.2",
+	"9.6.0": "9.1", "9.8.0": "10.1", "10.0.0": "9.1", "10.2.0": "10.1",
 }
 
 const (
@@ -28,10 +34,9 @@ const (
 	RHELPrefix = q35Prefix + "rhel"
 )
 
-// KnownMachineType says whether a name is that of a versioned machine type that
-// exists for an architecture; empty is amd64. A node reports the machine type of each guest. virt-controller copies that
-// type into the VirtualMachine only if this function knows it: a type that does not
-// exist would keep the VirtualMachine from ever starting again.
+// KnownMachineType reports whether a name is that of a versioned machine type that exists for an architecture; empty is
+// amd64. A node reports the machine type of each guest. virt-controller copies that type into the VirtualMachine only
+// if this function knows it: a type that does not exist would keep the VirtualMachine from ever starting again.
 func KnownMachineType(name, architecture string) bool {
 	release, versioned := strings.CutPrefix(name, machinePrefix(architecture))
 	return versioned && slices.Contains(machineReleases, release)
@@ -44,8 +49,9 @@ func machinePrefix(architecture string) string {
 	return q35Prefix
 }
 
-// UpstreamMachineType returns the machine type of QEMU's own that stands for a machine type: for one of RHEL's, that from which RHEL made it, and for
-// a release of QEMU whose machine types are gone, that of the oldest release that has them still. Another name is returned as it is.
+// UpstreamMachineType returns the machine type of QEMU's own that stands for a machine type: for one of RHEL's, that
+// from which RHEL made it, and for a release of QEMU whose machine types are gone, that of the oldest release that has
+// them still. Another name is returned as it is.
 func UpstreamMachineType(name string) string {
 	if release, is := strings.CutPrefix(name, RHELPrefix); is && rhelReleases[release] != "" {
 		name = q35Prefix + rhelReleases[release]

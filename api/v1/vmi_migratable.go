@@ -38,24 +38,28 @@ const (
 // TransportUnix is the only migration transport: QEMU sends to a unix socket.
 const TransportUnix = "Unix"
 
-// NotMigratable is why the guest cannot move to another node: a reason and a sentence. Both are empty if it
+// NotMigratable returns why the guest cannot move to another node: a reason and a sentence. Both are empty if it
 // can. The status must hold what is known of the VMI's claims and interfaces.
 func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 	if _, allowed := vmi.Annotations[AllowPodBridgeMigrationAnnotation]; !allowed {
 		for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 			if nic.Binding != nil && vmi.Spec.OnPods(nic.Name) && vmi.Status.BindingMigration(nic.Name) == nil {
-				return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d] is on the pod network by the plugin %s, and the plugin had no migration in spec.configuration.network.binding of the KubeVirt object when the guest was started; the annotation %s permits that",
+				return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d] is on the pod network by "+
+					"the plugin %s, and the plugin had no migration in spec.configuration.network.binding of the KubeVirt object "+
+					"when the guest was started; the annotation %s permits that",
 					i, nic.Binding.Name, AllowPodBridgeMigrationAnnotation)
 			}
 			if nic.Bridge != nil && vmi.Spec.OnPods(nic.Name) {
-				return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d] is bridged to the pod network, and its guest has the address of its pod, which every node gives anew; the annotation %s permits that",
+				return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d] is bridged to the pod "+
+					"network, and its guest has the address of its pod, which every node gives anew; the annotation %s permits that",
 					i, AllowPodBridgeMigrationAnnotation)
 			}
 		}
 	}
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.SRIOV != nil {
-			return ReasonHostDeviceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, is a network card of the node (sriov), and stays there; a guest without it can move", i, nic.Name)
+			return ReasonHostDeviceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, is a network card of "+
+				"the node (sriov), and stays there; a guest without it can move", i, nic.Name)
 		}
 		if why := vmi.interfaceStays(nic); why != "" {
 			return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, %s", i, nic.Name, why)
@@ -85,9 +89,9 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 	return "", ""
 }
 
-// interfaceStays is why an interface on a network of Multus keeps the guest on its node; empty if it does
-// not. If the network's IPAM gives the guest's address, the target's pod has the guest's address and MAC
-// while the guest still runs at the source: the pod would reset the guest's connections.
+// interfaceStays returns why an interface on a network of Multus keeps the guest on its node, or an empty text if it
+// does not. If the network's IPAM gives the guest's address, the target's pod has the guest's address and MAC while the
+// guest still runs at the source: the pod would reset the guest's connections.
 func (vmi *VirtualMachineInstance) interfaceStays(nic Interface) string {
 	if vmi.Spec.OnPods(nic.Name) || nic.Binding != nil && vmi.Status.BindingMigration(nic.Name) != nil {
 		return ""
@@ -95,14 +99,16 @@ func (vmi *VirtualMachineInstance) interfaceStays(nic Interface) string {
 	i := slices.IndexFunc(vmi.Status.Interfaces, func(s NetworkInterfaceStatus) bool { return s.Name == nic.Name })
 	switch {
 	case i < 0 || vmi.Status.Interfaces[i].IPAM == nil:
-		return "is on a network of Multus, of which it is not known yet whether it has IPAM; a guest on a network without IPAM can move"
+		return "is on a network of Multus, of which it is not known yet whether it has IPAM; a guest on a network without " +
+			"IPAM can move"
 	case *vmi.Status.Interfaces[i].IPAM:
-		return "is on a network of Multus that gives it an address by IPAM, which the migration's target would use before the guest is there; a guest on a network without IPAM can move"
+		return "is on a network of Multus that gives it an address by IPAM, which the migration's target would use before " +
+			"the guest is there; a guest on a network without IPAM can move"
 	}
 	return ""
 }
 
-// diskStays is why a volume's disk is on one node only; empty if it is on all nodes, or can be copied.
+// diskStays returns why a volume's disk is on one node only, or an empty text if it is on all nodes, or can be copied.
 func (vmi *VirtualMachineInstance) diskStays(v *Volume) string {
 	if v.HostDisk != nil && !ptr.Deref(v.HostDisk.Shared, false) {
 		return "is a file of its node; shared: true says that all nodes have the same file"
@@ -123,15 +129,17 @@ func (vmi *VirtualMachineInstance) diskStays(v *Volume) string {
 	if info.IsShared() || claim.ReadOnly && slices.Contains(info.AccessModes, corev1.ReadOnlyMany) {
 		return ""
 	}
-	return fmt.Sprintf("is on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany; a MigrationPolicy with allowClaimCopy lets the disks of dataVolumeTemplates be copied", claim.Name, info.AccessModes)
+	return fmt.Sprintf("is on the claim %s, which only one node can use: its access modes %v lack ReadWriteMany; a "+
+		"MigrationPolicy with allowClaimCopy lets the disks of dataVolumeTemplates be copied", claim.Name, info.AccessModes)
 }
 
-// shares says whether the volume's disk is shared with other guests.
+// shares reports whether the volume's disk is shared with other guests.
 func (vmi *VirtualMachineInstance) shares(volume string) bool {
-	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d Disk) bool { return d.Name == volume && d.IsShared() })
+	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks,
+		func(d Disk) bool { return d.Name == volume && d.IsShared() })
 }
 
-// Method is how the guest's disks get to the target.
+// Method returns how the guest's disks get to the target.
 func (vmi *VirtualMachineInstance) Method() MigrationMethod {
 	if len(vmi.CopiedDisks()) > 0 {
 		return MethodBlockMigration
@@ -139,7 +147,7 @@ func (vmi *VirtualMachineInstance) Method() MigrationMethod {
 	return MethodLiveMigration
 }
 
-// SharesDisks says whether the guest can write to a disk that both nodes of a migration have.
+// SharesDisks reports whether the guest can write to a disk that both nodes of a migration have.
 func (vmi *VirtualMachineInstance) SharesDisks() bool {
 	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d Disk) bool {
 		_, readOnly := d.Target()
@@ -151,7 +159,7 @@ func (vmi *VirtualMachineInstance) SharesDisks() bool {
 	})
 }
 
-// CopiedDisks are the disks that the target has files of its own for, and that the guest can write to or that
+// CopiedDisks returns the disks that the target has files of its own for, and that the guest can write to or that
 // are made of a config volume, which may hold other files by then. A migration copies them.
 func (vmi *VirtualMachineInstance) CopiedDisks() []string {
 	var out []string

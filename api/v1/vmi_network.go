@@ -10,11 +10,11 @@ import (
 // PodLink is the name of the pod's own interface in the pod, by the CRI's convention.
 const PodLink = "eth0"
 
-// IsPods says whether a network is the pod's own: the cluster's, or the network of Multus that
+// IsPods reports whether a network is the pod's own: the cluster's, or the network of Multus that
 // takes its place.
 func (n *Network) IsPods() bool { return n.Pod != nil || n.Multus != nil && n.Multus.Default }
 
-// Link is the name, in the pod, of the interface that is on the network. For a network beside
+// Link returns the name, in the pod, of the interface that is on the network. For a network beside
 // the pod's own it is "pod" and the first 11 hexadecimal digits of the SHA-256 sum of the
 // network's name, as in KubeVirt.
 func (n *Network) Link() string {
@@ -25,7 +25,7 @@ func (n *Network) Link() string {
 	return "pod" + hex.EncodeToString(sum[:])[:11]
 }
 
-// Definition is the namespace and the name of the network's NetworkAttachmentDefinition, for a
+// Definition returns the namespace and the name of the network's NetworkAttachmentDefinition, for a
 // VMI of a namespace.
 func (m *MultusNetwork) Definition(own string) (namespace, name string) {
 	if namespace, name, both := strings.Cut(m.NetworkName, "/"); both {
@@ -34,7 +34,7 @@ func (m *MultusNetwork) Definition(own string) (namespace, name string) {
 	return own, m.NetworkName
 }
 
-// Network is the network that an interface connects to, or nil.
+// Network returns the network that an interface connects to, or nil.
 func (s *VirtualMachineInstanceSpec) Network(nic string) *Network {
 	i := slices.IndexFunc(s.Networks, func(n Network) bool { return n.Name == nic })
 	if i < 0 {
@@ -43,7 +43,7 @@ func (s *VirtualMachineInstanceSpec) Network(nic string) *Network {
 	return &s.Networks[i]
 }
 
-// OnPods says whether an interface connects to the pod's own network. It does if nothing else is
+// OnPods reports whether an interface connects to the pod's own network. It does if nothing else is
 // said.
 func (s *VirtualMachineInstanceSpec) OnPods(nic string) bool {
 	n := s.Network(nic)

@@ -28,14 +28,14 @@ type Realtime struct {
 	Mask string `json:"mask,omitempty"`
 }
 
-// MapsNUMA says whether the guest sees the host's NUMA nodes.
+// MapsNUMA reports whether the guest sees the host's NUMA nodes.
 func (c *CPU) MapsNUMA() bool {
 	return c != nil && c.NUMA != nil && c.NUMA.GuestMappingPassthrough != nil
 }
 
 var maskPart = regexp.MustCompile(`^(\^?)([0-9]{1,3})(?:-([0-9]{1,3}))?$`)
 
-// CPUs are those of a guest with n CPUs that the mask names, in order.
+// CPUs returns those of a guest with n CPUs that the mask names, in order.
 func (r *Realtime) CPUs(n int) ([]int, error) {
 	in := make([]bool, n)
 	if r.Mask == "" {

@@ -34,7 +34,7 @@ const (
 	PanicPVPanic PanicDeviceModel = "pvpanic"
 )
 
-// HasPanic says whether there is a panic device of a model.
+// HasPanic reports whether there is a panic device of a model.
 func (d *Devices) HasPanic(model PanicDeviceModel) bool {
 	return slices.ContainsFunc(d.PanicDevices, func(p PanicDevice) bool { return ptr.Deref(p.Model, "") == model })
 }

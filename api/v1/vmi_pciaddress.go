@@ -50,12 +50,12 @@ func ParsePCIAddress(text string) (PCIPlace, error) {
 	return p, nil
 }
 
-// Transitional says whether virtio devices are also what guests without virtio 1 know.
+// Transitional reports whether virtio devices are also what guests without virtio 1 know.
 func (d *Devices) Transitional() bool {
 	return d.UseVirtioTransitional != nil && *d.UseVirtioTransitional
 }
 
-// Conventional says whether the interface's card is a conventional PCI device, which no root port takes.
+// Conventional reports whether the interface's card is a conventional PCI device, which no root port takes.
 func (i *Interface) Conventional(transitional bool) bool {
 	return i.SRIOV == nil && (i.Model == "e1000" || i.Model == "rtl8139" || i.Model == "virtio" && transitional)
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// GuestHostname is the guest's name for cloud-init and DHCP: the spec's hostname, or the first
+// GuestHostname returns the guest's name for cloud-init and DHCP: the spec's hostname, or the first
 // label of the object's name.
 func (vmi *VirtualMachineInstance) GuestHostname() string {
 	if vmi.Spec.Hostname != "" {

@@ -60,19 +60,19 @@ type Handler struct {
 // GuestAgentPing asks whether the guest agent answers. It has no settings.
 type GuestAgentPing struct{}
 
-// KnowsPause says whether the prober knows that a paused guest is alive. The launcher, which
+// KnowsPause reports whether the prober knows that a paused guest is alive. The launcher, which
 // asks the agent, knows; the kubelet, which asks by HTTP and TCP, does not.
 func (p *Probe) KnowsPause() bool {
 	return p == nil || p.GuestAgentPing != nil || p.Exec != nil
 }
 
-// PingsGuestAgent says whether a probe asks whether the guest agent answers.
+// PingsGuestAgent reports whether a probe asks whether the guest agent answers.
 func (spec *VirtualMachineInstanceSpec) PingsGuestAgent() bool {
 	pings := func(p *Probe) bool { return p != nil && p.GuestAgentPing != nil }
 	return pings(spec.LivenessProbe) || pings(spec.ReadinessProbe)
 }
 
-// PausesGuestAgentProbes says whether the VMI's annotation holds its guestAgentPing probes. As in
+// PausesGuestAgentProbes reports whether the VMI's annotation holds its guestAgentPing probes. As in
 // KubeVirt, every spelling of true that Go's strconv.ParseBool knows does, and nothing else.
 func (vmi *VirtualMachineInstance) PausesGuestAgentProbes() bool {
 	held, err := strconv.ParseBool(vmi.Annotations[PauseGuestAgentProbesAnnotation])

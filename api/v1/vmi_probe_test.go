@@ -5,7 +5,8 @@ import (
 )
 
 func TestPausesGuestAgentProbes(t *testing.T) {
-	for value, want := range map[string]bool{"true": true, "True": true, "1": true, "false": false, "0": false, "": false, "yes": false, " true": false} {
+	for value, want := range map[string]bool{"true": true, "True": true, "1": true, "false": false, "0": false, "": false,
+		"yes": false, " true": false} {
 		vmi := &VirtualMachineInstance{}
 		if vmi.PausesGuestAgentProbes() {
 			t.Error("a VMI without annotations")

@@ -6,18 +6,21 @@ import (
 	"strings"
 )
 
-// This file says which labels and annotations of a user's reach neither a VirtualMachineInstance by way of a template nor a launcher pod.
+// This file says which labels and annotations of a user's reach neither a VirtualMachineInstance by way of a template
+// nor a launcher pod.
 
 // ReservedLabel reports whether components alone write a label of a VirtualMachineInstance and of its launcher pod. By
-// these labels a pod counts as a migration's target, and programs find the guests of a node. The policy kubevirt-vmi-update refuses them in a
-// user's VirtualMachineInstance.
+// these labels a pod counts as a migration's target, and programs find the guests of a node. The policy
+// kubevirt-vmi-update refuses them in a user's VirtualMachineInstance.
 func ReservedLabel(key string) bool {
-	return ObservedLabel(key) || slices.Contains([]string{CreatedByLabel, MigrationJobLabel, "kubevirt.io/migrationTargetNodeName", SchedulableLabel,
-		"kubevirt.io/install-strategy"}, key)
+	return ObservedLabel(key) ||
+		slices.Contains([]string{CreatedByLabel, MigrationJobLabel, "kubevirt.io/migrationTargetNodeName", SchedulableLabel,
+			"kubevirt.io/install-strategy"}, key)
 }
 
-// ReservedAnnotation returns who obeys an annotation of a pod, or an empty string if users may give it to a launcher pod. The right to create a VirtualMachineInstance is
-// no right to a pod with other confinement, devices, mounts or network cards than virt-controller gives it.
+// ReservedAnnotation returns who obeys an annotation of a pod, or an empty string if users may give it to a launcher
+// pod. The right to create a VirtualMachineInstance is no right to a pod with other confinement, devices, mounts or
+// network cards than virt-controller gives it.
 func ReservedAnnotation(key string) (by string) {
 	domain, name, _ := strings.Cut(key, "/")
 	for _, r := range reservedDomains() {
@@ -34,7 +37,8 @@ func ReservedAnnotation(key string) (by string) {
 		return "Kata Containers"
 	case strings.HasPrefix(key, "dev.gvisor."):
 		return "gVisor"
-	case strings.HasPrefix(key, "run.oci."), strings.HasPrefix(key, "org.criu."), strings.HasPrefix(key, "org.systemd.property."):
+	case strings.HasPrefix(key, "run.oci."), strings.HasPrefix(key, "org.criu."),
+		strings.HasPrefix(key, "org.systemd.property."):
 		return "the OCI runtime"
 	case domain == "kubernetes.io" && strings.HasPrefix(name, "config."):
 		return "the kubelet"
@@ -69,7 +73,8 @@ func WithoutReservedLabels(labels map[string]string) map[string]string {
 	return labels
 }
 
-// WithoutReservedAnnotations returns a copy of annotations without those that are reserved. It is nil if annotations is.
+// WithoutReservedAnnotations returns a copy of annotations without those that are reserved. It is nil if annotations
+// is.
 func WithoutReservedAnnotations(annotations map[string]string) map[string]string {
 	annotations = maps.Clone(annotations)
 	maps.DeleteFunc(annotations, func(key, _ string) bool { return ReservedAnnotation(key) != "" })

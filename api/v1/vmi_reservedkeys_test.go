@@ -54,7 +54,8 @@ func TestReservedAnnotations(t *testing.T) {
 	}
 }
 
-// TestReservedLabelsAreThePolicys: the labels that a template loses are those that the policy refuses in a user's VirtualMachineInstance.
+// TestReservedLabelsAreThePolicys: the labels that a template loses are those that the policy refuses in a user's
+// VirtualMachineInstance.
 func TestReservedLabelsAreThePolicys(t *testing.T) {
 	text, err := os.ReadFile("../../config/api/vmi-update.yaml")
 	if err != nil {
@@ -74,8 +75,10 @@ func TestReservedLabelsAreThePolicys(t *testing.T) {
 }
 
 // reservedMetadata is a template's metadata, with keys that go no further.
-var reservedMetadata = TemplateMeta{Labels: map[string]string{"a": "b", MigrationJobLabel: "x", "kubevirt.io/nodeName": "n", AppLabel: "y"},
-	Annotations: map[string]string{"c": "d", "cdi.k8s.io/gpu": "vendor.com/gpu=0", "io.kubernetes.cri-o.Devices": "/dev/sda", "kubectl.kubernetes.io/x": "y"}}
+var reservedMetadata = TemplateMeta{Labels: map[string]string{"a": "b", MigrationJobLabel: "x",
+	"kubevirt.io/nodeName": "n", AppLabel: "y"},
+	Annotations: map[string]string{"c": "d", "cdi.k8s.io/gpu": "vendor.com/gpu=0",
+		"io.kubernetes.cri-o.Devices": "/dev/sda", "kubectl.kubernetes.io/x": "y"}}
 
 // TestReservedKeysStayInTheTemplate: the instances of a template do not get them.
 func TestReservedKeysStayInTheTemplate(t *testing.T) {

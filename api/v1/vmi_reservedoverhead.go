@@ -26,7 +26,7 @@ const (
 	MemLockNotRequired MemLock = "NotRequired"
 )
 
-// AddedOverhead is how many bytes the pod books more for QEMU.
+// AddedOverhead returns how many bytes the pod books more for QEMU.
 func (m *Memory) AddedOverhead() int64 {
 	if m.ReservedOverhead == nil || m.ReservedOverhead.AddedOverhead == nil {
 		return 0
@@ -34,7 +34,7 @@ func (m *Memory) AddedOverhead() int64 {
 	return m.ReservedOverhead.AddedOverhead.Value()
 }
 
-// LocksMemory says whether QEMU may lock all of its memory.
+// LocksMemory reports whether QEMU may lock all of its memory.
 func (m *Memory) LocksMemory() bool {
 	return m != nil && m.ReservedOverhead != nil && m.ReservedOverhead.MemLock == MemLockRequired
 }

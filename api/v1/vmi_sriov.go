@@ -4,10 +4,10 @@ import (
 	"slices"
 )
 
-// HasSRIOV says whether the guest has a network card of the node.
+// HasSRIOV reports whether the guest has a network card of the node.
 func (d *Devices) HasSRIOV() bool {
 	return slices.ContainsFunc(d.Interfaces, func(n Interface) bool { return n.SRIOV != nil })
 }
 
-// LocksMemory says whether QEMU locks memory: all of the guest's, if a device of the node reads and writes it.
+// LocksMemory reports whether QEMU locks memory: all of the guest's, if a device of the node reads and writes it.
 func (d *DomainSpec) LocksMemory() bool { return d.Memory.LocksMemory() || d.Devices.HasSRIOV() }

@@ -16,8 +16,8 @@ const (
 	StateClaimBytes = 10 << 20
 )
 
-// StateClaimBytes is how much storage the guest's claim asks for. For arm64 the chip with the variables has 64 MiB, of which a move to another
-// node writes all.
+// StateClaimBytes returns how much storage the guest's claim asks for. For arm64 the chip with the variables has 64
+// MiB, of which a move to another node writes all.
 func (s *VirtualMachineInstanceSpec) StateClaimBytes() int64 {
 	if s.Architecture == ARM64 && s.Domain.PersistentVariables() {
 		return StateClaimBytes + 64<<20
@@ -25,25 +25,25 @@ func (s *VirtualMachineInstanceSpec) StateClaimBytes() int64 {
 	return StateClaimBytes
 }
 
-// StateClaim says whether the guest's state is on a claim.
+// StateClaim reports whether the guest's state is on a claim.
 func (s *VirtualMachineInstanceSpec) StateClaim() bool {
 	return s.Domain.PersistentVariables() || s.Domain.PersistentTPM()
 }
 
-// PersistentVariables says whether the UEFI variables outlive the VirtualMachineInstance.
+// PersistentVariables reports whether the UEFI variables outlive the VirtualMachineInstance.
 func (d *DomainSpec) PersistentVariables() bool {
 	efi := d.UEFI()
 	return efi != nil && ptr.Deref(efi.Persistent, false)
 }
 
-// StateClaimName is the name of the claim with a guest's state. It has KubeVirt's form, but not KubeVirt's random end: the end
-// is of the owner's UID, so that nothing can make two claims for one owner.
+// StateClaimName returns the name of the claim with a guest's state. It has KubeVirt's form, but not KubeVirt's random
+// end: the end is of the owner's UID, so that nothing can make two claims for one owner.
 func StateClaimName(guest string, owner types.UID) string {
 	return derivedName(StateClaimLabel+"-", guest, owner, FirstPod, maxClaimName)
 }
 
-// StateClaimInfo is what the status says of the claim with the guest's state, or nil. The entry has the claim's name, as in
-// KubeVirt, where the other entries have the names of volumes.
+// StateClaimInfo returns what the status says of the claim with the guest's state, or nil. The entry has the claim's
+// name, as in KubeVirt, where the other entries have the names of volumes.
 func (vmi *VirtualMachineInstance) StateClaimInfo() *PersistentVolumeClaimInfo {
 	if !vmi.Spec.StateClaim() {
 		return nil
@@ -57,8 +57,8 @@ func (vmi *VirtualMachineInstance) StateClaimInfo() *PersistentVolumeClaimInfo {
 	return nil
 }
 
-// stateStays is why the guest's state keeps the guest on its node; empty if the state can move. A migration makes a claim for the state at the target,
-// unless both nodes can use the claim that is there.
+// stateStays returns why the guest's state keeps the guest on its node, or an empty text if the state can move. A
+// migration makes a claim for the state at the target, unless both nodes can use the claim that is there.
 func (vmi *VirtualMachineInstance) stateStays() string {
 	if !vmi.Spec.StateClaim() {
 		return ""

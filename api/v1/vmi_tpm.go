@@ -16,7 +16,7 @@ type TPMDevice struct {
 	Persistent *bool `json:"persistent,omitempty"`
 }
 
-// TPM is the machine's TPM, or nil.
+// TPM returns the machine's TPM, or nil.
 func (d *DomainSpec) TPM() *TPMDevice {
 	if t := d.Devices.TPM; t != nil && ptr.Deref(t.Enabled, true) {
 		return t
@@ -24,7 +24,7 @@ func (d *DomainSpec) TPM() *TPMDevice {
 	return nil
 }
 
-// PersistentTPM says whether the TPM's state outlives the VirtualMachineInstance.
+// PersistentTPM reports whether the TPM's state outlives the VirtualMachineInstance.
 func (d *DomainSpec) PersistentTPM() bool {
 	t := d.TPM()
 	return t != nil && ptr.Deref(t.Persistent, false)
@@ -33,10 +33,11 @@ func (d *DomainSpec) PersistentTPM() bool {
 // ReasonTPMNotMigratable: the guest's TPM has failed, and has no state that could move with the guest.
 const ReasonTPMNotMigratable = "TPMNotLiveMigratable"
 
-// tpmStays is why a TPM keeps its guest on the node; empty if it does not.
+// tpmStays returns why a TPM keeps its guest on the node, or an empty text if it does not.
 func (vmi *VirtualMachineInstance) tpmStays() string {
 	if c := vmi.Status.Condition(ConditionTPMFailed); c == nil || c.Status != metav1.ConditionTrue {
 		return ""
 	}
-	return "the guest's TPM has failed, so that there is no state of it that could move; the guest can move when the VM was stopped and started"
+	return "the guest's TPM has failed, so that there is no state of it that could move; the guest can move when the VM " +
+		"was stopped and started"
 }

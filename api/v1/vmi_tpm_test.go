@@ -21,7 +21,8 @@ func TestWhetherTPMIsThereAndPersistent(t *testing.T) {
 	} {
 		spec := VirtualMachineInstanceSpec{}
 		spec.Domain.Devices.TPM = c.tpm
-		if has := spec.Domain.TPM() != nil; has != c.has || spec.Domain.PersistentTPM() != c.persistent || spec.StateClaim() != c.persistent {
+		if has := spec.Domain.TPM() != nil; has != c.has || spec.Domain.PersistentTPM() != c.persistent ||
+			spec.StateClaim() != c.persistent {
 			t.Errorf("%s: there %t, persistent %t, a claim %t", name, has, spec.Domain.PersistentTPM(), spec.StateClaim())
 		}
 	}
@@ -33,7 +34,8 @@ func TestGuestWithFailedTPMIsNotMigratable(t *testing.T) {
 	if reason, _ := vmi.NotMigratable(); reason != "" {
 		t.Errorf("a guest stays for %s", reason)
 	}
-	vmi.Status.SetCondition(VirtualMachineInstanceCondition{Type: ConditionTPMFailed, Status: metav1.ConditionTrue}, metav1.Now())
+	vmi.Status.SetCondition(VirtualMachineInstanceCondition{Type: ConditionTPMFailed, Status: metav1.ConditionTrue},
+		metav1.Now())
 	if reason, _ := vmi.NotMigratable(); reason != ReasonTPMNotMigratable {
 		t.Errorf("a guest whose TPM has failed stays for %q", reason)
 	}

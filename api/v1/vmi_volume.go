@@ -137,7 +137,7 @@ type CloudInitNoCloudSource struct {
 // network_data.json as it is. All else is as for a NoCloud seed.
 type CloudInitConfigDriveSource CloudInitNoCloudSource
 
-// CloudInit is the volume's cloud-init seed, of either kind, or nil.
+// CloudInit returns the volume's cloud-init seed, of either kind, or nil.
 func (v *Volume) CloudInit() *CloudInitNoCloudSource {
 	if v.CloudInitConfigDrive != nil {
 		return (*CloudInitNoCloudSource)(v.CloudInitConfigDrive)
@@ -153,7 +153,7 @@ func defaultVolumes(spec *VirtualMachineInstanceSpec) {
 	}
 }
 
-// pullPolicy is Kubernetes' default for an image reference.
+// pullPolicy returns Kubernetes' default for an image reference.
 func pullPolicy(image string) corev1.PullPolicy {
 	if hasFixedTag(image) {
 		return corev1.PullIfNotPresent
@@ -161,7 +161,7 @@ func pullPolicy(image string) corev1.PullPolicy {
 	return corev1.PullAlways
 }
 
-// hasFixedTag says whether an image reference has a digest, or a tag other
+// hasFixedTag reports whether an image reference has a digest, or a tag other
 // than latest.
 func hasFixedTag(image string) bool {
 	if strings.Contains(image, "@") {
