@@ -168,6 +168,10 @@ func TestEachMigrationNamesItsOwnClaims(t *testing.T) {
 	if a == b || !strings.HasPrefix(a, "root-") || a != CopyName("root", "m") {
 		t.Errorf("%s and %s", a, b)
 	}
+	if state := StateCopyName("a", "uid", "m"); state == CopyName(StateClaimName("a", "uid"), "m") ||
+		state == CopyName(StateClaimLabel+"-a", "m") {
+		t.Errorf("a disk's claim has the name of a claim with state, %s", state)
+	}
 	long := CopyName(strings.Repeat("a.", 126)+"b", "m")
 	if len(long) > 253 || strings.Contains(long, ".-") {
 		t.Errorf("%d bytes: %s", len(long), long)

@@ -3,6 +3,7 @@ package v1
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -22,11 +23,20 @@ const (
 	CopyOfUIDAnnotation = "kubeqemu.io/copy-of-uid"
 )
 
-// CopyName returns the name of the claim that a migration makes. claim is the claim that the spec names, or the usual
-// claim of the guest's state, so that the names of later copies do not grow. The name is the same each time that it is
-// asked for.
+// CopyName returns the name of the claim that a migration makes for a disk. claim is the claim that the spec names, so
+// that the names of later copies do not grow. The name is the same each time that it is asked for.
 func CopyName(claim string, migration types.UID) string {
 	return derivedName("", claim, types.UID(claim), migration, maxClaimName)
+}
+
+// CopiedDisk returns the claim that the spec names of a disk, if a migration has made a claim for it, or "". The labels
+// and annotations alone will not do: whoever makes a claim like another one may take them over.
+func CopiedDisk(claim *corev1.PersistentVolumeClaim) string {
+	of := claim.Annotations[CopyOfAnnotation]
+	if claim.Name != CopyName(of, types.UID(claim.Labels[CopyOfLabel])) {
+		return ""
+	}
+	return of
 }
 
 // StorageMigratedVolumeInfo says between which claims a migration copies the disk of a volume.

@@ -62,8 +62,7 @@ func TestDerivedNamesFit(t *testing.T) {
 			ConsumerPodName(name, uid)} {
 			folders[pod] = namespace + "_" + pod + "_" + string(uid)
 		}
-		for _, claim := range []string{StateClaimName(name, uid), CopyName(StateClaimName(name, uid), role),
-			CopyName(name, role)} {
+		for _, claim := range []string{StateClaimName(name, uid), StateCopyName(name, uid, role), CopyName(name, role)} {
 			folders[claim] = "pvc-" + string(uid) + "_" + namespace + "_" + claim
 		}
 		if len(folders) != 6 {

@@ -42,6 +42,12 @@ func StateClaimName(guest string, owner types.UID) string {
 	return derivedName(StateClaimLabel+"-", guest, owner, FirstPod, maxClaimName)
 }
 
+// StateCopyName returns the name of the claim that a migration makes for a guest's state. No claim for a disk gets this
+// name.
+func StateCopyName(guest string, owner, migration types.UID) string {
+	return derivedName(StateClaimLabel+"-", guest, owner, migration, maxClaimName)
+}
+
 // StateClaimInfo returns what the status says of the claim with the guest's state, or nil. The entry has the claim's
 // name, as in KubeVirt, where the other entries have the names of volumes.
 func (vmi *VirtualMachineInstance) StateClaimInfo() *PersistentVolumeClaimInfo {

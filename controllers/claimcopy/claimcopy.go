@@ -125,8 +125,7 @@ func State(vmi *v1.VirtualMachineInstance, migration types.UID) (from, to string
 	case info.IsShared():
 		return info.ClaimName, info.ClaimName
 	}
-	usual := v1.StateClaimName(vmi.Name, stateclaim.Owner(vmi).UID)
-	return info.ClaimName, v1.CopyName(usual, migration)
+	return info.ClaimName, v1.StateCopyName(vmi.Name, stateclaim.Owner(vmi).UID, migration)
 }
 
 // find reads an object, and returns nil if there is none. Of a name that no object can have there is none.

@@ -199,26 +199,28 @@ func TestMakeLooksAtWhatIsThere(t *testing.T) {
 // them.
 func TestRemoveLooksAtWhatCounts(t *testing.T) {
 	made := claim(v1.CopyName("root", "m"), "root", false)
-	state := claim(v1.CopyName("persistent-state-for-a", "m"), "old", false)
+	state := claim(v1.StateCopyName("a", "vm", "m"), "old", false)
 	delete(made.Labels, v1.StateClaimLabel)
+	like := made.DeepCopy() // its maker has taken over what the migration's claim has
+	like.Name = "like"
 	others := made.DeepCopy()
-	others.Name, others.Labels[v1.CopyOfLabel] = "others", "n"
-	nobodys := made.DeepCopy()
-	nobodys.Name, nobodys.OwnerReferences = "nobodys", nil
+	others.Name, others.Labels[v1.CopyOfLabel] = v1.CopyName("root", "n"), "n"
 	holds := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "vm"}}
 	holds.Status.MovedClaims = []v1.MovedClaim{{ClaimName: "root", HeldBy: made.Name}}
 	for name, tt := range map[string]struct {
 		objects []client.Object
 		want    string
 	}{
-		"all is gone":         {nil, "nobodys others " + state.Name},
-		"the old claim stays": {[]client.Object{claim("old", "", false)}, "nobodys old others"},
-		"the VM counts on it": {[]client.Object{holds}, "nobodys others " + state.Name + " " + made.Name},
-		"the VMI does not":    {[]client.Object{holds, moving(nil)}, "nobodys others " + state.Name},
+		"all is gone":         {nil, state.Name},
+		"the old claim stays": {[]client.Object{claim("old", "", false)}, "old"},
+		"the VM counts on it": {[]client.Object{holds}, state.Name + " " + made.Name},
+		"the VMI does not":    {[]client.Object{holds, moving(nil)}, state.Name},
 	} {
-		s := newStore(t, append(tt.objects, made.DeepCopy(), state.DeepCopy(), others.DeepCopy(), nobodys.DeepCopy())...)
-		if err := s.Remove(t.Context(), migration()); err != nil || s.has() != tt.want {
-			t.Errorf("%s: there are %q, want %q (%v)", name, s.has(), tt.want, err)
+		s := newStore(t, append(tt.objects, made.DeepCopy(), state.DeepCopy(), like, others)...)
+		want := strings.Fields(tt.want + " " + like.Name + " " + others.Name)
+		slices.Sort(want)
+		if err := s.Remove(t.Context(), migration()); err != nil || s.has() != strings.Join(want, " ") {
+			t.Errorf("%s: there are %q, want %q (%v)", name, s.has(), want, err)
 		}
 	}
 }
@@ -310,7 +312,7 @@ func TestNewClaimIsLikeTheOldOne(t *testing.T) {
 func TestClaimOfAFailedMigrationIsKeptIfItCounts(t *testing.T) {
 	made := claim(v1.CopyName("root", "m"), "root", false)
 	delete(made.Labels, v1.StateClaimLabel)
-	state := claim(v1.CopyName(v1.StateClaimName("a", "vm"), "m"), "old", false)
+	state := claim(v1.StateCopyName("a", "vm", "m"), "old", false)
 	relabelled := state.DeepCopy()
 	relabelled.Labels[v1.StateClaimLabel] = "other"
 	holds := func(uid types.UID) *v1.VirtualMachine {
@@ -353,36 +355,53 @@ func TestClaimOfAFailedMigrationIsKeptIfItCounts(t *testing.T) {
 		"state, the VMI and the old claim are gone": {state, nil, nil, nil, true},
 		"state, somebody has changed the label":     {relabelled, source, nil, old, true},
 	} {
-		g := guest{migration(), tt.vmi, tt.vm, tt.from}
+		g := guest{migration(), wishOf(tt.claim, migration()), tt.vmi, tt.vm, tt.from}
 		if got := g.countsOn(tt.claim); got != tt.want {
 			t.Errorf("%s: %t, want %t", name, got, tt.want)
 		}
 	}
 }
 
-// TestClaimThatSomebodyTookAwayIsLeftAlone: a claim goes after a failure only if it is still the guest's.
+// TestClaimThatSomebodyTookAwayIsLeftAlone: a claim goes after a failure only if the migration has made it, for a disk
+// or for state, and if it is still the guest's. It may have any name that a migration gives.
 func TestClaimThatSomebodyTookAwayIsLeftAlone(t *testing.T) {
 	owned := func(name, kind, by string) *corev1.PersistentVolumeClaim {
 		c := claim(name, "root", false)
 		c.OwnerReferences[0].Kind, c.OwnerReferences[0].Name = kind, by
 		return c
 	}
-	nobodys := claim("root-1", "root", false)
+	disk, state, long := v1.CopyName("root", "m"), v1.StateCopyName("a", "vm", "m"), strings.Repeat("l", 253)
+	const vm, vmi = "VirtualMachine", "VirtualMachineInstance"
+	nobodys, relabelled, other := owned(disk, vm, "a"), owned(disk, vm, "a"), owned(disk, vm, "a")
 	nobodys.OwnerReferences = nil
+	relabelled.Labels[v1.CopyOfLabel] = "n"
+	other.Annotations[v1.CopyOfAnnotation] = "data"
+	called := func(disk string) *corev1.PersistentVolumeClaim {
+		c := owned(v1.CopyName(disk, "m"), vm, "a")
+		c.Annotations[v1.CopyOfAnnotation] = disk
+		return c
+	}
 	for name, tt := range map[string]struct {
 		claim *corev1.PersistentVolumeClaim
-		want  bool
+		want  wish
 	}{
-		"the VM's":           {owned("root-1", "VirtualMachine", "a"), true},
-		"another VM's":       {owned("root-1", "VirtualMachine", "b"), false},
-		"nobody's":           {nobodys, false},
-		"a VMI's":            {owned("root-1", "VirtualMachineInstance", "a"), false},
-		"a VMI's, of state":  {owned("persistent-state-for-a-1", "VirtualMachineInstance", "a"), true},
-		"another VMI's":      {owned("persistent-state-for-a-1", "VirtualMachineInstance", "b"), false},
-		"a pod's, of a name": {owned("persistent-state-for-a-1", "Pod", "a"), false},
+		"the VM's":                         {owned(disk, vm, "a"), byPolicy},
+		"another VM's":                     {owned(disk, vm, "b"), ""},
+		"nobody's":                         {nobodys, ""},
+		"of another migration":             {relabelled, ""},
+		"of another disk":                  {other, ""},
+		"another claim, like it":           {owned("root-1", vm, "a"), ""},
+		"of a disk called as state is":     {called(v1.StateClaimName("a", "vm")), byPolicy},
+		"of a disk with a long name":       {called(long), byPolicy},
+		"the VM's, of state":               {owned(state, vm, "a"), ofState},
+		"another VM's, of state":           {owned(v1.StateCopyName("b", "vm", "m"), vm, "b"), ""},
+		"a VMI's":                          {owned(disk, vmi, "a"), ""},
+		"a VMI's, of state":                {owned(state, vmi, "a"), ofState},
+		"another claim, like one of state": {owned("persistent-state-for-a-1", vmi, "a"), ""},
+		"a pod's, of a name":               {owned(state, "Pod", "a"), ""},
 	} {
-		if got := isGuests(tt.claim, "a"); got != tt.want {
-			t.Errorf("%s: %t, want %t", name, got, tt.want)
+		if got := wishOf(tt.claim, migration()); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
 }

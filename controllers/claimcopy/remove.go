@@ -1,9 +1,9 @@
 package claimcopy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,10 +25,11 @@ func (c *Copier) Remove(ctx context.Context, migration *v1.VirtualMachineInstanc
 	}
 	for i := range list.Items {
 		made := &list.Items[i]
-		if made.DeletionTimestamp != nil || !isGuests(made, migration.Spec.VMIName) {
+		of := wishOf(made, migration)
+		if made.DeletionTimestamp != nil || of == "" {
 			continue
 		}
-		g, err := c.lookAtGuest(ctx, migration, made)
+		g, err := c.lookAtGuest(ctx, migration, made, of)
 		if err != nil {
 			return err
 		}
@@ -45,6 +46,8 @@ func (c *Copier) Remove(ctx context.Context, migration *v1.VirtualMachineInstanc
 // guest is what is known of a guest whose migration has failed, and of what the guest has on a claim.
 type guest struct {
 	migration *v1.VirtualMachineInstanceMigration
+	// of is what the migration has made the claim for.
+	of wish
 	// vmi and vm are nil if they are gone.
 	vmi *v1.VirtualMachineInstance
 	vm  *v1.VirtualMachine
@@ -54,13 +57,13 @@ type guest struct {
 
 // lookAtGuest reads what is to be known before a claim is deleted that a migration has made.
 func (c *Copier) lookAtGuest(ctx context.Context, migration *v1.VirtualMachineInstanceMigration,
-	made *corev1.PersistentVolumeClaim) (g guest, err error) {
+	made *corev1.PersistentVolumeClaim, of wish) (g guest, err error) {
 	namespace, name := migration.Namespace, migration.Spec.VMIName
-	g.migration = migration
+	g.migration, g.of = migration, of
 	g.vmi, err = find(ctx, c, namespace, name, &v1.VirtualMachineInstance{})
 	switch {
 	case err != nil:
-	case hasState(made):
+	case of == ofState:
 		g.from, err = c.claim(ctx, namespace, made.Annotations[v1.CopyOfAnnotation])
 	default:
 		g.vm, err = find(ctx, c, namespace, name, &v1.VirtualMachine{})
@@ -68,25 +71,26 @@ func (c *Copier) lookAtGuest(ctx context.Context, migration *v1.VirtualMachineIn
 	return g, err
 }
 
-// hasState reports whether a migration has made a claim for a guest's state. The name tells it: nobody can change the
-// name.
-func hasState(made *corev1.PersistentVolumeClaim) bool {
-	return strings.HasPrefix(made.Name, v1.StateClaimLabel+"-")
-}
-
-// isGuests reports whether a claim that a migration has made is still the guest's. Otherwise somebody has taken the
-// claim away. A VMI without a VM has claims for its state only.
-func isGuests(made *corev1.PersistentVolumeClaim, name string) bool {
-	if vm := owner.Reference(made, v1.VirtualMachineGroupVersionKind.GroupKind()); vm != nil {
-		return vm.Name == name
+// wishOf returns for which wish a migration has made a claim. It returns "" if somebody has taken the claim away from
+// the guest, or has put the migration's label on another claim. The name tells it: nobody can change the name. A VMI
+// without a VM has claims for its state only.
+func wishOf(made *corev1.PersistentVolumeClaim, migration *v1.VirtualMachineInstanceMigration) wish {
+	name := migration.Spec.VMIName
+	vm := owner.Reference(made, v1.VirtualMachineGroupVersionKind.GroupKind())
+	of := cmp.Or(vm, owner.Reference(made, v1.VirtualMachineInstanceGroupVersionKind.GroupKind()))
+	switch {
+	case of == nil || of.Name != name:
+	case made.Name == v1.StateCopyName(name, of.UID, migration.UID):
+		return ofState
+	case vm != nil && v1.CopiedDisk(made) != "":
+		return byPolicy
 	}
-	vmi := owner.Reference(made, v1.VirtualMachineInstanceGroupVersionKind.GroupKind())
-	return vmi != nil && vmi.Name == name && hasState(made)
+	return ""
 }
 
 // countsOn reports whether somebody counts on what is on a claim. It is pure.
 func (g *guest) countsOn(made *corev1.PersistentVolumeClaim) bool {
-	if hasState(made) {
+	if g.of == ofState {
 		return g.countsOnState(made)
 	}
 	return g.countsOnDisk(made)
@@ -95,18 +99,17 @@ func (g *guest) countsOn(made *corev1.PersistentVolumeClaim) bool {
 // countsOnDisk reports whether a claim has a disk of the VM that controls it. The VMI knows that if the disk is one of
 // its own. Its word counts for more than the VM's, which follows the VMI.
 func (g *guest) countsOnDisk(made *corev1.PersistentVolumeClaim) bool {
-	of := metav1.GetControllerOfNoCopy(made)
+	of, disk := metav1.GetControllerOfNoCopy(made).UID, v1.CopiedDisk(made)
 	if g.vmi != nil {
 		vm := owner.Reference(g.vmi, v1.VirtualMachineGroupVersionKind.GroupKind())
 		for i := range g.vmi.Spec.Volumes {
 			v := &g.vmi.Spec.Volumes[i]
-			if named := v.Claim(); vm != nil && vm.UID == of.UID && named != nil &&
-				named.Name == made.Annotations[v1.CopyOfAnnotation] {
+			if named := v.Claim(); vm != nil && vm.UID == of && named != nil && named.Name == disk {
 				return g.vmi.Claim(v).Name == made.Name
 			}
 		}
 	}
-	return g.vm != nil && g.vm.UID == of.UID && g.vm.Status.Holds(made.Name)
+	return g.vm != nil && g.vm.UID == of && g.vm.Status.Holds(made.Name)
 }
 
 // countsOnState reports whether a claim has the guest's state: the guest has ended at the target, or the claim that the

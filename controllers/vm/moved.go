@@ -138,7 +138,8 @@ func (r *Reconciler) dropLeft(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 			return err
 		}
 		for i := range copies {
-			if c := &copies[i]; c.Name != m.HeldBy && copyOf(c) == m.ClaimName && c.DeletionTimestamp == nil {
+			c := &copies[i]
+			if v1.CopiedDisk(c) == m.ClaimName && c.Name != m.HeldBy && c.DeletionTimestamp == nil {
 				if err := r.drop(ctx, vm, c, c.UID); err != nil {
 					return err
 				}
@@ -156,20 +157,14 @@ func (r *Reconciler) copies(ctx context.Context, vm *v1.VirtualMachine) ([]corev
 		return nil, fmt.Errorf("list the claims to which migrations have copied disks: %w", err)
 	}
 	return slices.DeleteFunc(list.Items, func(c corev1.PersistentVolumeClaim) bool {
-		_, state := c.Labels[v1.StateClaimLabel]
-		return state || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, &c)
+		return v1.CopiedDisk(&c) == "" || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, &c)
 	}), nil
-}
-
-// copyOf returns the claim of the template whose disk was copied to a claim of copies.
-func copyOf(claim *corev1.PersistentVolumeClaim) string {
-	return claim.Annotations[v1.CopyOfAnnotation]
 }
 
 // sound reports whether the claim that has a disk is there to stay, and is what a migration made.
 func sound(copies []corev1.PersistentVolumeClaim, m *v1.MovedClaim) bool {
 	return slices.ContainsFunc(copies, func(c corev1.PersistentVolumeClaim) bool {
-		return c.Name == m.HeldBy && c.DeletionTimestamp == nil && copyOf(&c) == m.ClaimName
+		return c.Name == m.HeldBy && c.DeletionTimestamp == nil && v1.CopiedDisk(&c) == m.ClaimName
 	})
 }
 
@@ -253,7 +248,7 @@ func (r *Reconciler) earlierCopy(ctx context.Context, vm *v1.VirtualMachine, nam
 		return "", fmt.Errorf("%w: %w", errUnread, err)
 	}
 	for i := range claims {
-		if copyOf(&claims[i]) == name {
+		if v1.CopiedDisk(&claims[i]) == name {
 			return claims[i].Name, nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -46,11 +47,14 @@ func TestVMKeepsWhereItsDiskIs(t *testing.T) {
 	}
 }
 
-// travelled is a VM whose disk a migration has copied to the claim disk-1, with its VMI and what there is of its disk.
+// disk0 and disk1 are the names of the claims that the migrations "0" and "1" have made: see v1.CopyName.
+const disk0, disk1 = "disk-1fce9b7390", "disk-0fafd67bf5"
+
+// travelled is a VM whose disk a migration has copied to the claim disk1, with its VMI and what there is of its disk.
 type travelled struct {
 	vm    *v1.VirtualMachine
 	vmi   *v1.VirtualMachineInstance
-	disks map[string]*corev1.PersistentVolumeClaim // disk-0 and disk-1
+	disks map[string]*corev1.PersistentVolumeClaim // disk0 and disk1
 	// volume is the DataVolume of the template.
 	volume client.Object
 }
@@ -58,20 +62,20 @@ type travelled struct {
 func newTravelled() *travelled {
 	vm := withDisk()
 	vm.Spec.DataVolumeTemplates[0].Spec.Raw = []byte(`{"storage":{},"source":{"blank":{}}}`)
-	vm.Status.MovedClaims = []v1.MovedClaim{{ClaimName: "disk", HeldBy: "disk-1"}}
+	vm.Status.MovedClaims = []v1.MovedClaim{{ClaimName: "disk", HeldBy: disk1}}
 	vmi := run(v1.Running)
 	vmi.Namespace, vmi.Name, vmi.UID, vmi.CreationTimestamp = "ns", "vm", "vmi", metav1.NewTime(now)
 	vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}
 	vmi.Spec.Volumes = slices.Clone(vm.Spec.Template.Spec.Volumes)
 	vmi.Status.VolumeStatus = []v1.VolumeStatus{
-		{Name: "root", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "disk-1"}}}
+		{Name: "root", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: disk1}}}
 	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", Decision: v1.DecisionTarget,
 		Completed: true}
 	c := &travelled{vm: vm, vmi: vmi, disks: map[string]*corev1.PersistentVolumeClaim{}}
-	for _, name := range []string{"disk-0", "disk-1"} {
+	for i, name := range []string{disk0, disk1} {
 		c.disks[name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
-			UID:    types.UID(name),
-			Labels: map[string]string{v1.CopyOfLabel: name}, Annotations: map[string]string{v1.CopyOfAnnotation: "disk"},
+			UID: types.UID(name), Labels: map[string]string{v1.CopyOfLabel: strconv.Itoa(i)},
+			Annotations:     map[string]string{v1.CopyOfAnnotation: "disk"},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}}}
 	}
 	volume := datavolume.Named(client.ObjectKey{Namespace: "ns", Name: "disk"})
@@ -114,7 +118,7 @@ func (f *faulty) has(t *testing.T) string {
 	} else if volume != nil {
 		there = append(there, "DataVolume")
 	}
-	for _, name := range []string{"disk-0", "disk-1"} {
+	for _, name := range []string{disk0, disk1} {
 		if f.store.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, &corev1.PersistentVolumeClaim{}) == nil {
 			there = append(there, name)
 		}
@@ -129,8 +133,8 @@ func TestOldClaimIsDeletedAfterTheMove(t *testing.T) {
 	c.vm.Status.MovedClaims, c.vmi.Status.MigrationState.Completed = nil, false
 	f := c.faulty(t)
 	f.steps(t)
-	want := []v1.MovedClaim{{ClaimName: "disk", HeldBy: "disk-1"}}
-	if diff := cmp.Diff(want, f.vm().Status.MovedClaims); diff != "" || f.has(t) != "DataVolume disk-0 disk-1" {
+	want := []v1.MovedClaim{{ClaimName: "disk", HeldBy: disk1}}
+	if diff := cmp.Diff(want, f.vm().Status.MovedClaims); diff != "" || f.has(t) != "DataVolume "+disk0+" "+disk1 {
 		t.Fatalf("while the guest moves: %s, there are %s", diff, f.has(t))
 	}
 	vmi := f.vmi()
@@ -140,7 +144,7 @@ func TestOldClaimIsDeletedAfterTheMove(t *testing.T) {
 	}
 	f.steps(t)
 	want[0].CleanedUp = "m"
-	if diff := cmp.Diff(want, f.vm().Status.MovedClaims); diff != "" || f.has(t) != "disk-1" {
+	if diff := cmp.Diff(want, f.vm().Status.MovedClaims); diff != "" || f.has(t) != disk1 {
 		t.Fatalf("afterwards: %s, there are %s", diff, f.has(t))
 	}
 	vmi = f.vmi()
@@ -151,14 +155,14 @@ func TestOldClaimIsDeletedAfterTheMove(t *testing.T) {
 	}
 	f.steps(t)
 	started := f.vmi()
-	if started == nil || started.Annotations[v1.ClaimsAnnotation] != `{"disk":"disk-1"}` || f.has(t) != "disk-1" {
+	if started == nil || started.Annotations[v1.ClaimsAnnotation] != `{"disk":"`+disk1+`"}` || f.has(t) != disk1 {
 		t.Errorf("the next start is %+v, there are %s", started, f.has(t))
 	}
 }
 
 // TestNothingIsDeletedWithoutCertainty: nothing is deleted unless it is certain that the guest has its disk elsewhere.
 func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
-	const all = "DataVolume disk-0 disk-1"
+	const copies, all = disk0 + " " + disk1, "DataVolume " + disk0 + " " + disk1
 	live := func(change func(client.Object)) func(*testing.T, *faulty) {
 		return func(t *testing.T, f *faulty) {
 			f.Live = interceptor.NewClient(f.store, interceptor.Funcs{Get: func(ctx context.Context, w client.WithWatch,
@@ -176,7 +180,7 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 		fault  func(*testing.T, *faulty)
 		want   string
 	}{
-		"all is as it should be": {func(*travelled) {}, nil, "disk-1"},
+		"all is as it should be": {func(*travelled) {}, nil, disk1},
 		"the guest moves again": {func(c *travelled) {
 			c.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "n"}
 		}, nil, all},
@@ -184,17 +188,21 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 		"the guest never ran on the target": {
 			func(c *travelled) { c.vmi.Status.MigrationState.Decision = v1.DecisionSource }, nil, all},
 		"no migration":          {func(c *travelled) { c.vmi.Status.MigrationState = nil }, nil, all},
-		"the new claim is gone": {func(c *travelled) { delete(c.disks, "disk-1") }, nil, "DataVolume disk-0"},
+		"the new claim is gone": {func(c *travelled) { delete(c.disks, disk1) }, nil, "DataVolume " + disk0},
 		"the new claim is being deleted": {func(c *travelled) {
-			c.disks["disk-1"].Finalizers = []string{"kubernetes.io/pvc-protection"}
-			c.disks["disk-1"].DeletionTimestamp = &metav1.Time{Time: now}
+			c.disks[disk1].Finalizers = []string{"kubernetes.io/pvc-protection"}
+			c.disks[disk1].DeletionTimestamp = &metav1.Time{Time: now}
 		}, nil, all},
-		"the new claim is no copy":      {func(c *travelled) { c.disks["disk-1"].Annotations = nil }, nil, all},
-		"the new claim is not the VM's": {func(c *travelled) { c.disks["disk-1"].OwnerReferences = nil }, nil, all},
+		"the new claim is no copy":      {func(c *travelled) { c.disks[disk1].Annotations = nil }, nil, all},
+		"the new claim is not the VM's": {func(c *travelled) { c.disks[disk1].OwnerReferences = nil }, nil, all},
 		"the old ones are not the VM's": {
-			func(c *travelled) { c.volume.SetOwnerReferences(nil); c.disks["disk-0"].OwnerReferences = nil }, nil, all},
+			func(c *travelled) { c.volume.SetOwnerReferences(nil); c.disks[disk0].OwnerReferences = nil }, nil, all},
 		"another disk's copy": {
-			func(c *travelled) { c.disks["disk-0"].Annotations[v1.CopyOfAnnotation] = "data" }, nil, "disk-0 disk-1"},
+			func(c *travelled) { c.disks[disk0].Annotations[v1.CopyOfAnnotation] = "data" }, nil, copies},
+		"another claim, like a copy": {
+			func(c *travelled) { c.disks[disk0].Labels[v1.CopyOfLabel] = "1" }, nil, copies},
+		"the new claim is another, like a copy": {
+			func(c *travelled) { c.disks[disk1].Labels[v1.CopyOfLabel] = "0" }, nil, all},
 		"cleaned up before": {func(c *travelled) { c.vm.Status.MovedClaims[0].CleanedUp = "m" }, nil, all},
 		"the VMI moves again, and the cache is behind": {func(*travelled) {}, live(func(o client.Object) {
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
@@ -208,7 +216,7 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 		}), all},
 		"the guest has its disk elsewhere, and the cache is behind": {func(*travelled) {}, live(func(o client.Object) {
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
-				vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.ClaimName = "disk-0"
+				vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.ClaimName = disk0
 			}
 		}), all},
 	} {
@@ -271,12 +279,12 @@ func TestLostClaimMayComeBackWhileHalted(t *testing.T) {
 func TestVMWaitsWhileItsClaimIsDeleted(t *testing.T) {
 	c := newTravelled()
 	c.vmi, c.volume = nil, nil
-	c.disks["disk-1"].Finalizers, c.disks["disk-1"].DeletionTimestamp = []string{"kubernetes.io/pvc-protection"},
+	c.disks[disk1].Finalizers, c.disks[disk1].DeletionTimestamp = []string{"kubernetes.io/pvc-protection"},
 		&metav1.Time{Time: now}
 	f := c.faulty(t)
 	f.steps(t)
 	if condition := f.vm().Status.Condition(v1.ConditionProvisioning); f.vmi() != nil || condition == nil ||
-		!strings.Contains(condition.Message, "claim disk-1, to which a migration copied a disk, is being deleted") {
+		!strings.Contains(condition.Message, "claim "+disk1+", to which a migration copied a disk, is being deleted") {
 		t.Errorf("VMI %v, condition %+v", f.vmi(), condition)
 	}
 }
@@ -287,13 +295,13 @@ func TestVMSaysWhatToDoWhenItsClaimIsGone(t *testing.T) {
 	c := newTravelled()
 	c.vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Pending,
 		Conditions: []v1.VirtualMachineInstanceCondition{isFalseFor(v1.ConditionSynchronized, v1.ReasonPvcNotFound)}}
-	c.vmi.Annotations = map[string]string{v1.ClaimsAnnotation: `{"disk":"disk-1"}`}
+	c.vmi.Annotations = map[string]string{v1.ClaimsAnnotation: `{"disk":"` + disk1 + `"}`}
 	c.disks, c.volume = nil, nil
 	f := c.faulty(t)
 	f.steps(t)
 	if failed := f.vm().Status.Condition(v1.ConditionFailure); f.vmi() == nil || len(f.vm().Status.MovedClaims) != 1 ||
 		f.has(t) != "" || failed == nil ||
-		!strings.Contains(failed.Message, "claim disk-1, to which a migration copied a disk, is gone: restart the VM") {
+		!strings.Contains(failed.Message, "claim "+disk1+", to which a migration copied a disk, is gone: restart the VM") {
 		t.Errorf("VMI %v, condition %+v", f.vmi(), failed)
 	}
 }
@@ -303,15 +311,15 @@ func TestVMSaysWhatToDoWhenItsClaimIsGone(t *testing.T) {
 func TestEarlierCopyPreventsANewDisk(t *testing.T) {
 	c := newTravelled()
 	c.vmi, c.volume = nil, nil
-	delete(c.disks, "disk-1")
+	delete(c.disks, disk1)
 	f := c.faulty(t)
 	f.steps(t)
 	condition := f.vm().Status.Condition(v1.ConditionProvisioning)
-	if f.vmi() != nil || f.has(t) != "disk-0" || condition == nil ||
-		!strings.Contains(condition.Message, "claim disk-0 has an earlier copy of the disk") {
+	if f.vmi() != nil || f.has(t) != disk0 || condition == nil ||
+		!strings.Contains(condition.Message, "claim "+disk0+" has an earlier copy of the disk") {
 		t.Fatalf("VMI %v, there are %s, condition %+v", f.vmi(), f.has(t), condition)
 	}
-	if err := f.store.Delete(t.Context(), c.disks["disk-0"]); err != nil {
+	if err := f.store.Delete(t.Context(), c.disks[disk0]); err != nil {
 		t.Fatal(err)
 	}
 	f.steps(t)
@@ -323,7 +331,7 @@ func TestEarlierCopyPreventsANewDisk(t *testing.T) {
 // TestStaleVMITakesNothingBack: a VMI that the cache has from before a migration takes nothing back of what the
 // VM has noted.
 func TestStaleVMITakesNothingBack(t *testing.T) {
-	for live, want := range map[string]string{"disk-1": "disk-1", "disk": "disk", "": "disk-1"} {
+	for live, want := range map[string]string{disk1: disk1, "disk": "disk", "": disk1} {
 		c := newTravelled()
 		c.vmi.Status.MigrationState = nil
 		c.vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.ClaimName = "disk"
