@@ -324,6 +324,10 @@ func TestClaimOfAFailedMigrationIsKeptIfItCounts(t *testing.T) {
 	has := moving(func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.VolumeStatus[0].PersistentVolumeClaimInfo.ClaimName = made.Name
 	})
+	attached := moving(func(vmi *v1.VirtualMachineInstance) {
+		on := &v1.PersistentVolumeClaimVolumeSource{ClaimName: made.Name}
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "more", PersistentVolumeClaim: on})
+	})
 	next := moving(func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Volumes = nil })
 	foreign := moving(func(vmi *v1.VirtualMachineInstance) { vmi.OwnerReferences[0].UID = "another" })
 	source := moving(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.Decision = v1.DecisionSource })
@@ -340,6 +344,7 @@ func TestClaimOfAFailedMigrationIsKeptIfItCounts(t *testing.T) {
 	}{
 		"the guest has the disk there":              {made, has, nil, nil, true},
 		"the guest has it at the source":            {made, moving(nil), holds("vm"), nil, false},
+		"the guest has it as another disk":          {made, attached, nil, nil, true},
 		"all is gone":                               {made, nil, nil, nil, false},
 		"the VM counts on it":                       {made, nil, holds("vm"), nil, true},
 		"the VM does not":                           {made, nil, knows, nil, false},

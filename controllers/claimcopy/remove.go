@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,12 +102,13 @@ func (g *guest) countsOn(made *corev1.PersistentVolumeClaim) bool {
 func (g *guest) countsOnDisk(made *corev1.PersistentVolumeClaim) bool {
 	of, disk := metav1.GetControllerOfNoCopy(made).UID, v1.CopiedDisk(made)
 	if g.vmi != nil {
+		if g.vmi.VolumeOn(made.Name) != nil {
+			return true
+		}
 		vm := owner.Reference(g.vmi, v1.VirtualMachineGroupVersionKind.GroupKind())
-		for i := range g.vmi.Spec.Volumes {
-			v := &g.vmi.Spec.Volumes[i]
-			if named := v.Claim(); vm != nil && vm.UID == of && named != nil && named.Name == disk {
-				return g.vmi.Claim(v).Name == made.Name
-			}
+		has := func(v v1.Volume) bool { return v.Claim() != nil && v.Claim().Name == disk }
+		if vm != nil && vm.UID == of && slices.ContainsFunc(g.vmi.Spec.Volumes, has) {
+			return false
 		}
 	}
 	return g.vm != nil && g.vm.UID == of && g.vm.Status.Holds(made.Name)

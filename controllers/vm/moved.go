@@ -139,7 +139,7 @@ func (r *Reconciler) dropLeft(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 		}
 		for i := range copies {
 			c := &copies[i]
-			if v1.CopiedDisk(c) == m.ClaimName && c.Name != m.HeldBy && c.DeletionTimestamp == nil {
+			if v1.CopiedDisk(c) == m.ClaimName && vmi.VolumeOn(c.Name) == nil && c.DeletionTimestamp == nil {
 				if err := r.drop(ctx, vm, c, c.UID); err != nil {
 					return err
 				}

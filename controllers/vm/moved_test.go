@@ -203,6 +203,10 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 			func(c *travelled) { c.disks[disk0].Labels[v1.CopyOfLabel] = "1" }, nil, copies},
 		"the new claim is another, like a copy": {
 			func(c *travelled) { c.disks[disk1].Labels[v1.CopyOfLabel] = "0" }, nil, all},
+		"the guest has the old copy, too": {func(c *travelled) {
+			old := &v1.PersistentVolumeClaimVolumeSource{ClaimName: disk0}
+			c.vmi.Spec.Volumes = append(c.vmi.Spec.Volumes, v1.Volume{Name: "old", PersistentVolumeClaim: old})
+		}, nil, copies},
 		"cleaned up before": {func(c *travelled) { c.vm.Status.MovedClaims[0].CleanedUp = "m" }, nil, all},
 		"the VMI moves again, and the cache is behind": {func(*travelled) {}, live(func(o client.Object) {
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
