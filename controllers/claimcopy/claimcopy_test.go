@@ -1,20 +1,24 @@
 package claimcopy
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -78,8 +82,27 @@ func newStore(t *testing.T, objects ...client.Object) *store {
 		t.Fatal(err)
 	}
 	recorder := events.NewFakeRecorder(10)
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: deleted(t)}).Build()
 	return &store{&Copier{Client: c, Live: c, Events: recorder}, t, recorder.Events}
+}
+
+// deleted returns a delete that heeds the UID, as the API server does and the fake client does not. Nothing is deleted
+// that is being deleted.
+func deleted(t *testing.T) func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+	return func(ctx context.Context, to client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+		there, asked := &corev1.PersistentVolumeClaim{}, (&client.DeleteOptions{}).ApplyOptions(options)
+		if err := to.Get(ctx, client.ObjectKeyFromObject(o), there); err != nil {
+			return err
+		}
+		if there.DeletionTimestamp != nil {
+			t.Errorf("claim %s is deleted once more", there.Name)
+		}
+		if p := asked.Preconditions; p != nil && p.UID != nil && *p.UID != there.UID {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumeclaims"}, there.Name, errors.New("UID"))
+		}
+		return to.Delete(ctx, o, options...)
+	}
 }
 
 // has returns the names of the claims that are there to stay.
@@ -139,6 +162,7 @@ func TestOnlyTheLeftClaimIsDeleted(t *testing.T) {
 		"a user has removed the name":     {nil, claims{old, unnamed}, "new old", "of the claim new do not name it"},
 		"only the target says so":         {silent, claims{old, copied}, "new old", "node1 has not written that it sends"},
 		"a failed move left another copy": {nil, claims{old, copied, left}, "new", "Deleted claim old"},
+		"such a copy goes":                {nil, claims{old, copied, claim("left", "old", true)}, "new", "Deleted claim old"},
 		"another guest's copy":            {nil, claims{old, copied, foreignCopy}, "foreign new", "Deleted claim old"},
 		"restored from a backup":          {nil, claims{restored, copied}, "new old", "or has made old anew"},
 		"somebody else's":                 {nil, claims{foreign, copied}, "new old", ""},
@@ -205,6 +229,7 @@ func TestRemoveLooksAtWhatCounts(t *testing.T) {
 	like.Name = "like"
 	others := made.DeepCopy()
 	others.Name, others.Labels[v1.CopyOfLabel] = v1.CopyName("root", "n"), "n"
+	goes := claim(v1.CopyName("data", "m"), "data", true)
 	holds := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "vm"}}
 	holds.Status.MovedClaims = []v1.MovedClaim{{ClaimName: "root", HeldBy: made.Name}}
 	for name, tt := range map[string]struct {
@@ -216,11 +241,38 @@ func TestRemoveLooksAtWhatCounts(t *testing.T) {
 		"the VM counts on it": {[]client.Object{holds}, state.Name + " " + made.Name},
 		"the VMI does not":    {[]client.Object{holds, moving(nil)}, state.Name},
 	} {
-		s := newStore(t, append(tt.objects, made.DeepCopy(), state.DeepCopy(), like, others)...)
+		s := newStore(t, append(tt.objects, made.DeepCopy(), state.DeepCopy(), like, others, goes)...)
 		want := strings.Fields(tt.want + " " + like.Name + " " + others.Name)
 		slices.Sort(want)
 		if err := s.Remove(t.Context(), migration()); err != nil || s.has() != strings.Join(want, " ") {
 			t.Errorf("%s: there are %q, want %q (%v)", name, s.has(), want, err)
+		}
+	}
+}
+
+// TestClaimMadeAnewStays: a claim that somebody deletes and makes anew, after it was looked at and before it is
+// deleted, stays.
+func TestClaimMadeAnewStays(t *testing.T) {
+	for name, act := range map[string]func(*store) error{
+		"after a failure": func(s *store) error { return s.Remove(s.t.Context(), migration()) },
+		"after a success": func(s *store) error { return s.HandOver(s.t.Context(), moving(nil)) },
+	} {
+		made := claim(v1.StateCopyName("a", "vm", "m"), "old", false)
+		s := newStore(t, made, claim("old", "", false), claim("new", "old", false))
+		before := s.has()
+		s.Live = interceptor.NewClient(s.Client.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context,
+			to client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			err := to.List(ctx, list, options...)
+			for _, name := range strings.Fields(before) {
+				anew := claim(name, "", false)
+				err = errors.Join(err, to.Delete(ctx, anew))
+				anew.UID = "anew"
+				err = errors.Join(err, to.Create(ctx, anew))
+			}
+			return err
+		}})
+		if err := act(s); !apierrors.IsConflict(err) || s.has() != before || s.said() != "" {
+			t.Errorf("%s: there are %q, want %q (%v)", name, s.has(), before, err)
 		}
 	}
 }

@@ -160,6 +160,18 @@ func TestOldClaimIsDeletedAfterTheMove(t *testing.T) {
 	}
 }
 
+// heedingUID deletes an object if it has the UID, as the API server does and the fake client does not.
+func heedingUID(ctx context.Context, w client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+	there, asked := o.DeepCopyObject().(client.Object), (&client.DeleteOptions{}).ApplyOptions(options)
+	if err := w.Get(ctx, client.ObjectKeyFromObject(o), there); err != nil {
+		return err
+	}
+	if p := asked.Preconditions; p != nil && p.UID != nil && *p.UID != there.GetUID() {
+		return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("UID"))
+	}
+	return w.Delete(ctx, o, options...)
+}
+
 // TestNothingIsDeletedWithoutCertainty: nothing is deleted unless it is certain that the guest has its disk elsewhere.
 func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 	const copies, all = disk0 + " " + disk1, "DataVolume " + disk0 + " " + disk1
@@ -207,6 +219,20 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 			old := &v1.PersistentVolumeClaimVolumeSource{ClaimName: disk0}
 			c.vmi.Spec.Volumes = append(c.vmi.Spec.Volumes, v1.Volume{Name: "old", PersistentVolumeClaim: old})
 		}, nil, copies},
+		"the old copy is made anew meanwhile": {func(*travelled) {}, func(t *testing.T, f *faulty) {
+			f.Live = interceptor.NewClient(f.store, interceptor.Funcs{List: func(ctx context.Context, w client.WithWatch,
+				list client.ObjectList, options ...client.ListOption) error {
+				err := w.List(ctx, list, options...)
+				if claims, ok := list.(*corev1.PersistentVolumeClaimList); ok && len(claims.Items) == 2 {
+					anew := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: disk0}}
+					err = errors.Join(err, w.Delete(ctx, anew))
+					anew.UID = "anew"
+					err = errors.Join(err, w.Create(ctx, anew))
+				}
+				return err
+			}})
+			f.Client = interceptor.NewClient(f.store, interceptor.Funcs{Delete: heedingUID})
+		}, copies},
 		"cleaned up before": {func(c *travelled) { c.vm.Status.MovedClaims[0].CleanedUp = "m" }, nil, all},
 		"the VMI moves again, and the cache is behind": {func(*travelled) {}, live(func(o client.Object) {
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
