@@ -148,10 +148,15 @@ func (c *Copier) claim(ctx context.Context, namespace, name string) (*corev1.Per
 	return find(ctx, c, namespace, name, &corev1.PersistentVolumeClaim{})
 }
 
-// delete deletes a claim that nobody counts on.
+// delete deletes a claim that nobody counts on. If somebody has made the claim anew, the API server calls that a
+// conflict, but no event of a claim brings a migration back. So the error is quoted and not wrapped: see
+// kit.IgnoreConflict.
 func (c *Copier) delete(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	err := c.Client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})
-	if client.IgnoreNotFound(err) != nil {
+	switch {
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("delete claim %s: it was made anew: %s", claim.Name, err)
+	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("delete claim %s: %w", claim.Name, err)
 	}
 	return nil

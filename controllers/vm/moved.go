@@ -190,7 +190,10 @@ func (r *Reconciler) dropTemplate(ctx context.Context, vm *v1.VirtualMachine, na
 
 // drop deletes an object that a disk has left. A claim that a pod still uses goes when the pod has ended.
 func (r *Reconciler) drop(ctx context.Context, vm *v1.VirtualMachine, object client.Object, uid types.UID) error {
-	if err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+	switch err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid}); {
+	case apierrors.IsConflict(err): // no event of it brings the VM back: see kit.IgnoreConflict
+		return fmt.Errorf("delete %s, whose disk a migration has copied: it was made anew: %s", object.GetName(), err)
+	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("delete %s, whose disk a migration has copied: %w", object.GetName(), err)
 	}
 	r.Events.Eventf(vm, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Migrate",

@@ -219,20 +219,6 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 			old := &v1.PersistentVolumeClaimVolumeSource{ClaimName: disk0}
 			c.vmi.Spec.Volumes = append(c.vmi.Spec.Volumes, v1.Volume{Name: "old", PersistentVolumeClaim: old})
 		}, nil, copies},
-		"the old copy is made anew meanwhile": {func(*travelled) {}, func(t *testing.T, f *faulty) {
-			f.Live = interceptor.NewClient(f.store, interceptor.Funcs{List: func(ctx context.Context, w client.WithWatch,
-				list client.ObjectList, options ...client.ListOption) error {
-				err := w.List(ctx, list, options...)
-				if claims, ok := list.(*corev1.PersistentVolumeClaimList); ok && len(claims.Items) == 2 {
-					anew := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: disk0}}
-					err = errors.Join(err, w.Delete(ctx, anew))
-					anew.UID = "anew"
-					err = errors.Join(err, w.Create(ctx, anew))
-				}
-				return err
-			}})
-			f.Client = interceptor.NewClient(f.store, interceptor.Funcs{Delete: heedingUID})
-		}, copies},
 		"cleaned up before": {func(c *travelled) { c.vm.Status.MovedClaims[0].CleanedUp = "m" }, nil, all},
 		"the VMI moves again, and the cache is behind": {func(*travelled) {}, live(func(o client.Object) {
 			if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
@@ -260,6 +246,35 @@ func TestNothingIsDeletedWithoutCertainty(t *testing.T) {
 		if got := f.has(t); got != c.want {
 			t.Errorf("%s: there are %s, want %s", name, got, c.want)
 		}
+	}
+}
+
+// TestClaimMadeAnewStays: a claim that somebody deletes and makes anew, after it was looked at and before it is
+// deleted, stays. The VM looks once more.
+func TestClaimMadeAnewStays(t *testing.T) {
+	f := newTravelled().faulty(t)
+	f.Client = interceptor.NewClient(f.store, interceptor.Funcs{Delete: heedingUID})
+	f.Live = interceptor.NewClient(f.store, interceptor.Funcs{List: func(ctx context.Context, w client.WithWatch,
+		list client.ObjectList, options ...client.ListOption) error {
+		err := w.List(ctx, list, options...)
+		if claims, ok := list.(*corev1.PersistentVolumeClaimList); ok && len(claims.Items) == 2 {
+			anew := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: disk0}}
+			err = errors.Join(err, w.Delete(ctx, anew))
+			anew.UID = "anew"
+			err = errors.Join(err, w.Create(ctx, anew))
+		}
+		return err
+	}})
+	var err error
+	for range 3 {
+		_, again := f.step()
+		err = errors.Join(err, again)
+	}
+	if err == nil || !strings.Contains(err.Error(), "it was made anew") {
+		t.Errorf("nothing brings the VM back: %v", err)
+	}
+	if f.steps(t); f.has(t) != disk0+" "+disk1 || f.vm().Status.MovedClaims[0].CleanedUp != "m" {
+		t.Errorf("there are %s; %+v", f.has(t), f.vm().Status.MovedClaims)
 	}
 }
 
