@@ -7,7 +7,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,7 +26,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/migration"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/node/start"
-	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // Reconciler starts the VMs of one node and reports what their launchers say.
@@ -92,12 +90,5 @@ func (r *Reconciler) step(ctx context.Context, name types.NamespacedName) (time.
 	if err := r.write(ctx, w, &s); err != nil {
 		return 0, err
 	}
-	switch {
-	case s.failure == nil:
-		return s.after, nil
-	case errors.Is(s.failure, control.ErrClosed):
-		return 0, nil // the launcher's next hello brings us back
-	}
-	// The error goes to the log, and a launcher may make it as long as it likes.
-	return 0, errors.New(control.Printable(s.failure.Error(), maxMessage))
+	return s.outcome()
 }

@@ -1,11 +1,13 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // step is what is done next for a VMI.
@@ -47,6 +49,18 @@ const (
 	// tellGuest: what the launcher reports of the guest.
 	tellGuest telling = "guest"
 )
+
+// outcome returns when the VMI is looked at again, or the failure. The failure goes to the log, and a launcher may make
+// it as long as it likes.
+func (s *step) outcome() (time.Duration, error) {
+	switch {
+	case s.failure == nil:
+		return s.after, nil
+	case errors.Is(s.failure, control.ErrClosed):
+		return 0, nil // the launcher's next hello brings us back
+	}
+	return 0, errors.New(control.Printable(s.failure.Error(), maxMessage))
+}
 
 // decide returns what is done next for a VMI. It is pure. Where no launcher is connected, the status says so after a
 // while, and no more is done: absence of information is never death.

@@ -2,6 +2,8 @@ package node
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +83,29 @@ func TestDecide(t *testing.T) {
 		}
 		if got.failure = nil; got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestOutcome: after a failure the VMI is looked at again as after any error, whose text is printable and not long. If
+// the launcher has hung up, its next hello brings the VMI back.
+func TestOutcome(t *testing.T) {
+	full := errors.New("\x1bno room" + strings.Repeat("!", 2*maxMessage))
+	for name, c := range map[string]struct {
+		failure error
+		after   time.Duration
+		err     bool
+	}{
+		"none":                     {nil, time.Second, false},
+		"the launcher has hung up": {fmt.Errorf("start: %w", control.ErrClosed), 0, false},
+		"another":                  {full, 0, true},
+	} {
+		after, err := (&step{after: time.Second, failure: c.failure}).outcome()
+		if after != c.after || (err != nil) != c.err {
+			t.Errorf("%s: after %s, %v", name, after, err)
+		}
+		if err != nil && (len(err.Error()) > maxMessage || strings.Contains(err.Error(), "\x1b")) {
+			t.Errorf("%s: %q", name, err)
 		}
 	}
 }

@@ -210,3 +210,25 @@ func TestGuestIsHeldWhileAnotherIsOnItsWay(t *testing.T) {
 		t.Errorf("paused by its user, looked at again after %v", wait)
 	}
 }
+
+// TestGuestIsNotedBeforeOthersAreLookedAt: a guest that could run is noted while it looks at the others: one of them
+// that changes meanwhile wakes it. A guest does not wake itself.
+func TestGuestIsNotedBeforeOthersAreLookedAt(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm"}}
+	w := world{vmi: vmi, launcher: &sessions.Session{Pod: types.NamespacedName{Namespace: "ns"}, Since: time.Unix(1000, 0)},
+		state: control.StateReport{State: control.StateWaiting}}
+	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(w.launcher.Since), woken: make(chan event.GenericEvent, 1)}
+	var noted []types.NamespacedName
+	r.Client = fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			noted = r.gathering.in("ns")
+			return nil
+		}}).Build()
+	if r.lookAround(t.Context(), &w); len(noted) != 1 || noted[0] != client.ObjectKeyFromObject(vmi) {
+		t.Fatalf("noted are %v", noted)
+	}
+	r.gathering.note(noted[0], true)
+	if r.wake(t.Context(), noted[0]); len(r.woken) > 0 || len(r.gathering.in("ns")) > 0 {
+		t.Error("a guest wakes itself")
+	}
+}

@@ -1,14 +1,20 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -55,5 +61,45 @@ func TestReportsTakeBackInOrder(t *testing.T) {
 		if ready != c.ready || nic != c.nic || !strings.Contains(says, c.says) || c.says == "" && says != "" {
 			t.Errorf("%s: Ready %q, interface %q, complaint %q", name, ready, nic, says)
 		}
+	}
+}
+
+// TestGuestIsToldOnce: what is told of a guest is written once, and noted for the time in which the cache has not seen
+// it. A guest that lacks the scheduler is looked at soon, and a failed ping makes an event.
+func TestGuestIsToldOnce(t *testing.T) {
+	g, s := pinged(t)
+	state := s.State()
+	state.Machine.Type = "pc-q35-11.1"
+	s.SetState(state)
+	s.SetAgent(&control.AgentReport{PingFailed: g.now})
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm"}}
+	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 1, Cores: 1, Threads: 1, Realtime: &v1.Realtime{}}
+	vmi.Spec.ReadinessProbe = &v1.Probe{Handler: v1.Handler{GuestAgentPing: &v1.GuestAgentPing{}}}
+	patches := 0
+	g.Client = fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithObjects(vmi).WithStatusSubresource(vmi).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, of string,
+			o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			patches++
+			return c.SubResource(of).Patch(ctx, o, patch, options...)
+		}}).Build()
+	recorder := events.NewFakeRecorder(10)
+	g.Events, g.Kernel = recorder, &kernel{err: errors.New("not yet")}
+	read := &v1.VirtualMachineInstance{}
+	if err := g.Client.Get(t.Context(), client.ObjectKeyFromObject(vmi), read); err != nil {
+		t.Fatal(err)
+	}
+	next := &step{tell: tellGuest}
+	if err := g.write(t.Context(), world{vmi: read, launcher: s}, next); err != nil || next.after != speedRetry {
+		t.Errorf("looked at again after %s: %v", next.after, err)
+	}
+	if patches != 1 || !g.writes.Behind(read) || read.Status.Phase != "" {
+		t.Errorf("written %d times; what was read is %q", patches, read.Status.Phase)
+	}
+	var said []string
+	for len(recorder.Events) > 0 {
+		said = append(said, <-recorder.Events)
+	}
+	if !strings.Contains(strings.Join(said, ";"), "GuestAgentPingFailed") {
+		t.Errorf("events %q", said)
 	}
 }
