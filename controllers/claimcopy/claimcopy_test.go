@@ -100,7 +100,7 @@ func deleted(t *testing.T) func(context.Context, client.WithWatch, client.Object
 			t.Errorf("claim %s is deleted once more", there.Name)
 		}
 		if p := asked.Preconditions; p != nil && p.UID != nil && *p.UID != there.UID {
-			return apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumeclaims"}, there.Name, errors.New("UID"))
+			return apierrors.NewConflict(schema.GroupResource{}, there.Name, errors.New("UID"))
 		}
 		return to.Delete(ctx, o, options...)
 	}

@@ -215,9 +215,9 @@ func TestGuestIsHeldWhileAnotherIsOnItsWay(t *testing.T) {
 // that changes meanwhile wakes it. A guest does not wake itself.
 func TestGuestIsNotedBeforeOthersAreLookedAt(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm"}}
-	w := world{vmi: vmi, launcher: &sessions.Session{Pod: types.NamespacedName{Namespace: "ns"}, Since: time.Unix(1000, 0)},
-		state: control.StateReport{State: control.StateWaiting}}
-	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(w.launcher.Since), woken: make(chan event.GenericEvent, 1)}
+	launcher := &sessions.Session{Pod: types.NamespacedName{Namespace: "ns"}, Since: time.Unix(1000, 0)}
+	w := world{vmi: vmi, launcher: launcher, state: control.StateReport{State: control.StateWaiting}}
+	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(launcher.Since), woken: make(chan event.GenericEvent, 1)}
 	var noted []types.NamespacedName
 	r.Client = fake.NewClientBuilder().WithScheme(nodetest.Scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
