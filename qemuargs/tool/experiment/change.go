@@ -1,8 +1,9 @@
 package experiment
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -18,6 +19,8 @@ type Change struct {
 	Paths []string
 	// Whole: what differs is an object or an entry of a list that is not there. That proves nothing about its fields.
 	Whole bool
+	// Kind: what differs is of which kind an object is.
+	Kind bool
 	// Old and New are what the change renames; both are empty for another change.
 	Old, New string
 }
@@ -33,41 +36,39 @@ var kinds = []map[string]map[string]any{
 }
 
 // Changes returns a tree's changes: each leaf has its other values, each object and each entry of a list goes, each
-// name is another one in all its places, and each thing that is one of several kinds is of another kind. unset are
-// values of fields that are not set, by the fields: they are set in turn.
-func Changes(tree any, unset map[string][]any) iter.Seq[Change] {
-	return func(yield func(Change) bool) {
-		all := changes(tree)
-		for _, path := range slices.Sorted(maps.Keys(unset)) {
-			all = append(all, with(tree, path, unset[path])...)
-		}
-		for _, c := range all {
-			if !yield(c) {
-				return
-			}
-		}
+// name is another one in all its places, and each thing that is one of several kinds is of another kind. An entry that
+// others know by its name goes with them. unset are values of fields that are not set, by the fields: they are set in
+// turn.
+func Changes(tree any, unset map[string][]any) []Change {
+	out := changes(tree)
+	for _, path := range slices.Sorted(maps.Keys(unset)) {
+		out = append(out, with(tree, path, unset[path])...)
 	}
+	return out
 }
 
+// InList reports whether the change is within an entry of a list.
+func (c Change) InList() bool { return strings.Contains(c.Paths[0], "[") }
+
 func changes(tree any) (out []Change) {
-	named := map[string][]string{} // paths by the name that is there
+	named := namesIn(tree)
 	walk(tree, "", func(path string, value any) {
 		switch v := value.(type) {
 		case map[string]any:
-			out = append(out, gone(tree, path, len(v) > 0)...)
+			if name, ok := v["name"].(string); !ok || len(named[nameOf(path+".name", name)]) < 2 {
+				out = append(out, gone(tree, path, len(v) > 0)...)
+			}
 			out = append(out, otherKinds(tree, path, v)...)
 			return
 		case []any:
 			out = append(out, gone(tree, path, len(v) > 0)...)
 			return
 		}
-		out = append(out, others(tree, path, value)...)
-		if name, ok := value.(string); ok && (strings.HasSuffix(path, "].name") || strings.HasSuffix(path, "NameRef")) {
-			named[name] = append(named[name], path)
-		}
+		out = append(out, with(tree, path, Others(path, value))...)
 	})
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		out = append(out, renamed(tree, name, named[name])...)
+	other := unusedName(tree)
+	for _, name := range slices.SortedFunc(maps.Keys(named), name.compare) {
+		out = append(out, renamed(tree, name.text, other, named[name])...)
 	}
 	for _, paths := range bound {
 		out = append(out, together(tree, paths)...)
@@ -115,10 +116,6 @@ func lastKeys(path string) string {
 	return lastKey(path[:end]) + "." + lastKey(path)
 }
 
-func others(tree any, path string, value any) []Change {
-	return with(tree, path, Others(path, value))
-}
-
 // with returns the tree with each of some values at a path.
 func with(tree any, path string, values []any) (out []Change) {
 	steps := Steps(path)
@@ -154,7 +151,7 @@ func otherKinds(tree any, path string, object map[string]any) (out []Change) {
 			for _, other := range slices.Sorted(maps.Keys(kind)) {
 				if least := kind[other]; least != nil && other != is {
 					changed, _ := With(without, Steps(path+"."+other), least)
-					out = append(out, Change{Tree: changed, Paths: []string{path + "." + is}, Whole: len(content) > 0})
+					out = append(out, Change{Tree: changed, Paths: []string{path + "." + is}, Whole: len(content) > 0, Kind: true})
 				}
 			}
 		}
@@ -162,10 +159,53 @@ func otherKinds(tree any, path string, object map[string]any) (out []Change) {
 	return out
 }
 
+// name is a name of things that know each other by it: a disk has that of its volume, and an interface that of its
+// network.
+type name struct{ of, text string }
+
+func (n name) compare(other name) int {
+	return cmp.Or(cmp.Compare(n.of, other.of), cmp.Compare(n.text, other.text))
+}
+
+func nameOf(path, text string) name {
+	switch list := path[:strings.LastIndexByte(path, '[')+1]; list {
+	case "spec.networks[", "spec.domain.devices.interfaces[":
+		return name{"network", text}
+	case "", "spec.volumes[", "spec.domain.devices.disks[", "spec.domain.devices.filesystems[":
+		return name{"volume", text}
+	default:
+		return name{list, text}
+	}
+}
+
+// namesIn returns the paths of a tree's names.
+func namesIn(tree any) map[name][]string {
+	named := map[name][]string{}
+	walk(tree, "", func(path string, value any) {
+		if text, ok := value.(string); ok && (strings.HasSuffix(path, "].name") || strings.HasSuffix(path, "NameRef")) {
+			named[nameOf(path, text)] = append(named[nameOf(path, text)], path)
+		}
+	})
+	return named
+}
+
+// unusedName returns a name that no text of a tree has in it: where it turns up, the change has brought it.
+func unusedName(tree any) string {
+	text, err := json.Marshal(tree)
+	if err != nil {
+		panic("experiment: " + err.Error()) // it was made of JSON
+	}
+	other := "other"
+	for strings.Contains(string(text), other) {
+		other += "z"
+	}
+	return other
+}
+
 // renamed returns the tree in which a name is another one in all its places, and the tree without the entries of the
 // name.
-func renamed(tree any, name string, paths []string) []Change {
-	other := Change{Tree: tree, Paths: paths, Old: name, New: name + "-z"}
+func renamed(tree any, name, unused string, paths []string) []Change {
+	other := Change{Tree: tree, Paths: paths, Old: name, New: unused}
 	without := Change{Tree: tree, Paths: paths, Whole: true}
 	for _, path := range slices.Backward(paths) { // from the end: an entry that goes moves those behind it
 		other.Tree, _ = With(other.Tree, Steps(path), other.New)

@@ -24,6 +24,8 @@ type Machine struct {
 	File   string `json:"file"`
 	// Arguments in the order in which QEMU gets them.
 	Arguments []Argument `json:"arguments"`
+	// Untried: the machine is so large that some entries of its lists were not tried.
+	Untried bool `json:"untried,omitempty"`
 
 	instance manifest.Instance
 	lineage  *manifest.Lineage
@@ -62,7 +64,7 @@ type Reason struct {
 // Source is a field of the manifest, or a fact of the host.
 type Source struct {
 	// Field is the path in the manifest, such as spec.template.spec.domain.cpu.cores. In place
-	// of an index, * stands for every entry of a list.
+	// of an index, * stands for many entries of a list, or for every one.
 	Field string `json:"field,omitempty"`
 	// Fact is a path in the host's facts, such as qemuVersion.
 	Fact string `json:"fact,omitempty"`
@@ -81,7 +83,9 @@ type Source struct {
 }
 
 // Of explains the machine of a VMI on a host.
-func Of(i manifest.Instance, on manifest.Host) (*Machine, error) {
+func Of(i manifest.Instance, on manifest.Host) (*Machine, error) { return of(i, on, maxTried) }
+
+func of(i manifest.Instance, on manifest.Host, budget int) (*Machine, error) {
 	i = i.In(on)
 	host := on.Of(i)
 	machine, errs := resolve.Machine(i.VirtualMachineInstance, host)
@@ -89,10 +93,10 @@ func Of(i manifest.Instance, on manifest.Host) (*Machine, error) {
 		return nil, i.Invalid(errs)
 	}
 	lineage := i.Lineage()
-	t := try(i, on, lineage, machine)
+	t := try(i, on, lineage, machine, budget)
 	f := newFinder(i, lineage, on.String(), experiment.Tree(host))
-	m := &Machine{Object: i.Object(), File: i.Document.File, instance: i, lineage: lineage, brings: t.brings}
-	all := observe(machine, strings.NewReplacer())
+	m := &Machine{Object: i.Object(), File: i.Document.File, instance: i, Untried: t.budget <= 0, lineage: lineage, brings: t.brings}
+	all := observe(machine, "", "")
 	texts := compare.Arguments(machine.Args())
 	parts := compare.Parts(texts)
 	for n, o := range all {

@@ -137,7 +137,7 @@ func observedOf(t *testing.T, e example) []observed {
 	if err != nil {
 		t.Fatalf("%s: %v", e.name, err)
 	}
-	return observe(machine, strings.NewReplacer())
+	return observe(machine, "", "")
 }
 
 var inBrackets = regexp.MustCompile(`\[[^]]*\]`)
@@ -259,4 +259,30 @@ func hasSource(m *Machine, of, property, source string) bool {
 		})
 	}
 	return false
+}
+
+// TestPropertiesAreWhatQEMUGets: the properties of an argument together are the argument.
+func TestPropertiesAreWhatQEMUGets(t *testing.T) {
+	for _, e := range examples(t, "11.1") {
+		for _, o := range observedOf(t, e) {
+			var parts []string
+			var options qemuargs.Options
+			for _, p := range o.properties {
+				parts, options = append(parts, fmt.Sprintf("%q:%s", p.Name, p.Value)), append(options, qemuargs.Option{Key: p.Name, Value: p.Value})
+			}
+			want := []string{o.arg.Flag, options.String()}
+			switch o.arg.Value.(type) {
+			case nil:
+				want = want[:1]
+			case string:
+				want[1] = o.properties[0].Value
+			case qemuargs.Options:
+			default:
+				want[1] = "{" + strings.Join(parts, ",") + "}"
+			}
+			if got := qemuargs.Strings([]qemuargs.Arg{o.arg}); !slices.Equal(got, want) {
+				t.Errorf("%s: QEMU gets %q, and its properties are %q", e.name, got, want)
+			}
+		}
+	}
 }

@@ -115,11 +115,15 @@ func (m *Machine) note(path string, refused, set bool) string {
 		return "makes no argument: " + why
 	case set && m.brought(path) != "":
 		return "makes no argument of this machine; with another value there could be " + m.brought(path)
+	case set && m.Untried:
+		return "makes no argument that was found: " + tooLarge
 	case set:
 		return "makes no argument of this machine"
 	}
 	return "is not set, and makes no argument of this machine; docs/arguments.md shows what it would make"
 }
+
+const tooLarge = "the machine is so large that some entries of its lists were not tried"
 
 // isPath is what a path of the API looks like: fields, each perhaps with an index or a key.
 var isPath = regexp.MustCompile(`^\w+(\[[^][]+])?(\.\w+(\[[^][]+])?)*$`)
@@ -247,11 +251,12 @@ type Explained struct {
 	File      string     `json:"file"`
 	Arguments []Argument `json:"arguments,omitempty"`
 	Fields    []Answer   `json:"fields,omitempty"`
+	Untried   bool       `json:"untried,omitempty"` // as in Machine
 }
 
 // Explained returns all arguments, or the answers alone where there are some.
 func (m *Machine) Explained(answers []Answer) Explained {
-	e := Explained{Object: m.Object, File: m.File, Fields: answers}
+	e := Explained{Object: m.Object, File: m.File, Fields: answers, Untried: m.Untried}
 	if len(answers) == 0 {
 		e.Arguments = m.Arguments
 	}
@@ -262,6 +267,9 @@ func (m *Machine) Explained(answers []Answer) Explained {
 // them.
 func (m *Machine) Write(out io.Writer, answers []Answer) error {
 	if len(answers) == 0 {
+		if m.Untried {
+			fmt.Fprintf(out, "Some sources are missing: %s.\n\n", tooLarge)
+		}
 		return write(out, m.Arguments)
 	}
 	for n, a := range answers {

@@ -65,6 +65,16 @@ spec: {devices: {preferredDiskBus: virtio, preferredRng: {}}}
 
 func machineOf(t *testing.T, text string) *Machine {
 	t.Helper()
+	m, err := Of(instanceIn(t, text), hostOf(t, manifest.DefaultHost))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// instanceIn returns the only VMI of a manifest.
+func instanceIn(t *testing.T, text string) manifest.Instance {
+	t.Helper()
 	set, err := manifest.Read("vm.yaml", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
@@ -73,15 +83,16 @@ func machineOf(t *testing.T, text string) *Machine {
 	if err != nil || len(instances) != 1 {
 		t.Fatalf("%d VMIs, %v", len(instances), err)
 	}
-	host, err := manifest.ParseHost(manifest.DefaultHost)
+	return instances[0]
+}
+
+func hostOf(t *testing.T, preset string) manifest.Host {
+	t.Helper()
+	host, err := manifest.ParseHost(preset)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Of(instances[0], host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return host
 }
 
 // TestFieldByAnyOfItsNames: a field by any of its names, and what it makes.

@@ -12,13 +12,18 @@ import (
 
 // hint adds the architecture to what has a name by it: a guest of another architecture has another board, and nothing
 // of it is the same. It adds what no change is possible of without another one: the system management
-// mode of a guest with secure boot, secure boot without it, and the size of a huge page, which the guest's memory is a
-// multiple of.
+// mode of a guest with secure boot, secure boot without it, the size of a huge page, which the guest's memory is a
+// multiple of, and vmx, which evmcs needs and so brings again.
 func (t *trials) hint() {
 	const pageSize, secureBoot = "spec.domain.memory.hugepages.pageSize", "spec.domain.firmware.bootloader.efi.secureBoot"
+	const evmcs = "spec.domain.features.hyperv.evmcs.enabled"
 	for key, o := range t.before {
-		if _, ok := o.values()["hugetlbsize"]; ok {
+		values := o.values()
+		if _, ok := values["hugetlbsize"]; ok {
 			t.add(inArgument(key, "hugetlbsize"), pageSize)
+		}
+		if _, ok := values["vmx"]; ok && isSet(t.tree, evmcs) {
+			t.add(inArgument(key, "vmx"), evmcs)
 		}
 		if o.id() == "pflash0.file" {
 			t.add(inArgument(key, "filename"), secureBoot)
@@ -31,7 +36,7 @@ func (t *trials) hint() {
 }
 
 func (t *trials) add(key, path string) {
-	if by := (cause{path: path}); !slices.Contains(t.causes[key], by) {
+	if by := (cause{path: path, unset: !isSet(t.tree, path)}); !slices.Contains(t.causes[key], by) {
 		t.causes[key] = append(t.causes[key], by)
 	}
 }

@@ -13,14 +13,16 @@ import (
 // observed is an argument as an experiment sees it.
 type observed struct {
 	// key is the same for the same argument of another machine, whatever its properties are.
-	key        string
+	key string
+	// renamed: the key has a name that a change has brought, which key does not show.
+	renamed    bool
 	arg        qemuargs.Arg
 	properties []Property
 }
 
-// observe returns a machine's arguments, in the order in which QEMU gets them. before gives back to a thing the name
-// that it has in the machine that others are held against.
-func observe(m *qemuargs.Machine, before *strings.Replacer) []observed {
+// observe returns a machine's arguments, in the order in which QEMU gets them. old and other are the names of a thing
+// before a change and after it: a key has the old one. Both are empty where nothing has another name.
+func observe(m *qemuargs.Machine, old, other string) []observed {
 	var out []observed
 	for _, part := range m.Parts() {
 		unnamed := map[string]int{}
@@ -28,10 +30,17 @@ func observe(m *qemuargs.Machine, before *strings.Replacer) []observed {
 			o := observed{arg: a, properties: properties(a)}
 			id := o.id()
 			if id == "" {
-				unnamed[a.Flag]++
-				id = fmt.Sprint(unnamed[a.Flag])
+				if len(o.properties) > 0 {
+					id = o.properties[0].Name
+				}
+				unnamed[a.Flag+id]++
+				id += fmt.Sprint(unnamed[a.Flag+id])
 			}
-			o.key = before.Replace(part.Name + " " + a.Flag + " " + id)
+			o.key = part.Name + " " + a.Flag + " " + id
+			if other != "" {
+				o.renamed = strings.Contains(o.key, other)
+				o.key = strings.ReplaceAll(o.key, other, old)
+			}
 			out = append(out, o)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,8 +16,8 @@ import (
 )
 
 // maxTried bounds how many bytes of VMIs and hosts are resolved anew to explain a machine: some seconds' work. Of a
-// machine that needs more, the last fields are not tried.
-const maxTried = 32 << 20
+// machine that needs more, some entries of lists are not tried.
+const maxTried = 16 << 20
 
 // cause is what changes something of the command line: a field of the VMI, or a fact of the host.
 type cause struct {
@@ -24,6 +25,8 @@ type cause struct {
 	also  string // other fields that have to change with it, with spaces between them
 	fact  bool
 	whole bool // an object or an entry of a list that goes
+	kind  bool // what comes in its place is of another kind
+	unset bool // the VMI or the host does not have it
 }
 
 // trials find out what changes each argument, and each property of one.
@@ -31,45 +34,53 @@ type trials struct {
 	instance manifest.Instance
 	on       manifest.Host
 	machine  *qemuargs.Machine
+	tree     any // the VMI
+	facts    any // the host
 	before   map[string]observed
 	causes   map[string][]cause  // by the key of an argument, and of a property
 	brings   map[string][]string // arguments that come with another value of a field, by the field
-	budget   int
+	budget   int                 // bytes that may still be tried; none are left of a machine that is too large
 }
 
 // inArgument is the key of a property.
 func inArgument(argument, property string) string { return argument + "\x00" + property }
 
 // try changes each field of the VMI and each fact of the host, and resolves and renders the machine again.
-func try(i manifest.Instance, on manifest.Host, lineage *manifest.Lineage, machine *qemuargs.Machine) *trials {
-	t := &trials{instance: i, on: on, machine: machine, before: map[string]observed{}, causes: map[string][]cause{},
-		brings: map[string][]string{}, budget: maxTried}
-	for _, o := range observe(machine, strings.NewReplacer()) {
+func try(i manifest.Instance, on manifest.Host, lineage *manifest.Lineage, machine *qemuargs.Machine, budget int) *trials {
+	t := &trials{instance: i, on: on, machine: machine, tree: resolved(lineage.Tree()), facts: experiment.Tree(on.Of(i)),
+		before: map[string]observed{}, causes: map[string][]cause{}, brings: map[string][]string{}, budget: budget}
+	for _, o := range observe(machine, "", "") {
 		t.before[o.key] = o
 	}
-	tree := lineage.Tree()
-	for c := range experiment.Changes(tree, unset(tree)) {
-		if slices.Contains(c.Paths, "spec.architecture") {
-			continue // a guest of another architecture has another board, and nothing of it is the same
+	fields, facts := experiment.Changes(t.tree, unset(t.tree)), experiment.Changes(t.facts, unsetFacts(t.facts))
+	for _, inList := range []bool{false, true} { // of a machine that is too large, entries of lists are what is not tried
+		for _, c := range fields {
+			// A guest of another architecture has another board, and nothing of it is the same.
+			if c.InList() == inList && !slices.Contains(c.Paths, "spec.architecture") {
+				t.field(c)
+			}
 		}
-		t.field(c)
-	}
-	facts := experiment.Tree(on.Of(i))
-	for c := range experiment.Changes(facts, unsetFacts(facts)) {
-		t.fact(c)
-	}
-	for key, all := range t.causes {
-		t.causes[key] = finest(all)
+		for _, c := range facts {
+			if c.InList() == inList {
+				t.fact(c)
+			}
+		}
 	}
 	t.hint()
+	for key, all := range t.causes {
+		t.causes[key] = merged(finest(all))
+	}
 	return t
 }
 
 // decode reads a changed tree. It reports whether the tree is one of the type's, and is still within the budget.
 func (t *trials) decode(tree any, into any) bool {
+	if t.budget <= 0 {
+		return false
+	}
 	data, err := json.Marshal(tree)
 	t.budget -= len(data)
-	return err == nil && t.budget > 0 && json.Unmarshal(data, into) == nil
+	return err == nil && json.Unmarshal(data, into) == nil
 }
 
 // field tries a change of the VMI.
@@ -121,11 +132,7 @@ func (t *trials) see(vmi *v1.VirtualMachineInstance, host resolve.Host, c experi
 		return
 	}
 	after := map[string]observed{}
-	before := strings.NewReplacer()
-	if c.Old != "" {
-		before = strings.NewReplacer(c.New, c.Old)
-	}
-	for _, o := range observe(m, before) {
+	for _, o := range observe(m, c.Old, c.New) {
 		if after[o.key] = o; t.before[o.key].key == "" && !isFact {
 			t.bring(c, o)
 		}
@@ -136,7 +143,7 @@ func (t *trials) see(vmi *v1.VirtualMachineInstance, host resolve.Host, c experi
 			t.note(key, c, isFact)
 			continue
 		}
-		if c.Old != "" && strings.Contains(key, "["+c.Old+"]") {
+		if now.renamed {
 			t.note(key, c, isFact) // the argument is there for what has the name
 		}
 		values := now.values()
@@ -149,8 +156,9 @@ func (t *trials) see(vmi *v1.VirtualMachineInstance, host resolve.Host, c experi
 }
 
 func (t *trials) note(key string, c experiment.Change, isFact bool) {
-	by := cause{path: c.Paths[0], fact: isFact, whole: c.Whole}
-	by.also = strings.Join(c.Paths[1:], " ")
+	tree := map[bool]any{false: t.tree, true: t.facts}[isFact]
+	by := cause{path: c.Paths[0], also: strings.Join(c.Paths[1:], " "), fact: isFact, whole: c.Whole, kind: c.Kind,
+		unset: !isSet(tree, c.Paths[0])}
 	if !slices.Contains(t.causes[key], by) {
 		t.causes[key] = append(t.causes[key], by)
 	}
@@ -165,14 +173,15 @@ func (t *trials) bring(c experiment.Change, o observed) {
 	}
 }
 
-// finest returns the causes in order. An object that goes is a cause where nothing within it is one, and an entry of a
-// list where no field is one: whatever comes after an entry moves up when it goes.
+// finest returns the causes in order. An object that goes is a cause where nothing that is set within it is one, an
+// object's kind where nothing within it is one, and an entry of a list where no field is one: whatever comes after an
+// entry moves up when it goes.
 func finest(all []cause) []cause {
 	isField := func(c cause) bool { return !c.whole }
 	out := slices.DeleteFunc(slices.Clone(all), func(c cause) bool {
 		isEntry := strings.HasSuffix(c.path, ".name") && slices.ContainsFunc(all, isField)
 		return c.whole && (isEntry || slices.ContainsFunc(all, func(other cause) bool {
-			return isWithin(other.path, c.path) || other.path == c.path && !other.whole
+			return isWithin(other.path, c.path) && (!other.unset || c.kind) || other.path == c.path && !other.whole
 		}))
 	})
 	slices.SortFunc(out, func(a, b cause) int {
@@ -181,8 +190,33 @@ func finest(all []cause) []cause {
 		}
 		return cmp.Compare(a.path, b.path)
 	})
+	return slices.CompactFunc(out, func(a, b cause) bool { return a.fact == b.fact && a.path == b.path })
+}
+
+// many is how many entries of a list may have causes of one kind before they are told as one.
+const many = 4
+
+// merged returns causes in order, in which [*] stands for the entries of a list of which many have the same field.
+func merged(all []cause) (out []cause) {
+	alike := func(c cause) cause {
+		return cause{path: indexes.ReplaceAllString(c.path, "[*]"), fact: c.fact, unset: c.unset}
+	}
+	count := map[cause]int{}
+	for _, c := range all {
+		count[alike(c)]++
+	}
+	for _, c := range all {
+		if count[alike(c)] > many {
+			c = alike(c)
+		}
+		if !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
 	return out
 }
+
+var indexes = regexp.MustCompile(`\[\d+\]`)
 
 // isWithin reports whether a field is within another one.
 func isWithin(path, other string) bool {
@@ -191,15 +225,29 @@ func isWithin(path, other string) bool {
 }
 
 // annotations are those by which the arguments of a machine differ.
-var annotations = []string{v1.DisablePCIHole64Annotation, v1.NoFreePageReportingAnnotation}
+var annotations = []string{
+	"metadata.annotations[" + v1.DisablePCIHole64Annotation + "]", "metadata.annotations[" + v1.NoFreePageReportingAnnotation + "]",
+}
+
+// resolved returns the fields of a VMI that its machine is made of: of its metadata, little is.
+func resolved(tree any) any {
+	spec, _ := experiment.At(tree, "spec")
+	var out any = map[string]any{"spec": spec}
+	for _, path := range append([]string{"metadata.name", "metadata.namespace", "metadata.uid"}, annotations...) {
+		if value, ok := experiment.At(tree, path); ok {
+			out, _ = experiment.With(out, experiment.Steps(path), value)
+		}
+	}
+	return out
+}
 
 // unset returns values of the fields that a VMI does not set and that can change a machine: switches, and fields whose
 // values are known.
 func unset(tree any) map[string][]any {
 	out := map[string][]any{}
 	for _, a := range annotations {
-		if path := "metadata.annotations[" + a + "]"; !isSet(tree, path) {
-			out[path] = []any{"true"}
+		if !isSet(tree, a) {
+			out[a] = []any{"true"}
 		}
 	}
 	domain, _ := experiment.At(tree, "spec.domain")
