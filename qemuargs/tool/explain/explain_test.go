@@ -261,6 +261,31 @@ func hasSource(m *Machine, of, property, source string) bool {
 	return false
 }
 
+// TestSentencesAreOfWhatTheyStandAt: what is true of most arguments of a kind is not said of the others.
+func TestSentencesAreOfWhatTheyStandAt(t *testing.T) {
+	for _, tt := range []struct{ example, of, property, says string }{
+		{"efi", "-blockdev pflash1.file", "filename", "the launcher's copy of the template"},
+		{"efi-persistent", "-blockdev pflash1.file", "filename", "a descriptor of what is in a volume: of a device, or of a file that QEMU locks"},
+		{"sound-ich9", "-device sound0-codec0", "bus", "the sound card's"},
+		{"chassis", "-smbios ", "serial", ""},
+		{"chassis", "-smbios ", "manufacturer", ""}, // of the chassis, which is the last
+	} {
+		all := examples(t, "11.1")
+		e := all[slices.IndexFunc(all, func(e example) bool { return e.name == tt.example+" on 11.1" })]
+		var says string
+		for _, o := range observedOf(t, e) {
+			for _, p := range o.properties {
+				if o.arg.Flag+" "+o.id() == tt.of && p.Name == tt.property {
+					says = strings.Join(ofProperty(rulesOf(rules, o), p), "; ")
+				}
+			}
+		}
+		if says != tt.says {
+			t.Errorf("%s: of %s of %s it says %q, want %q", tt.example, tt.property, tt.of, says, tt.says)
+		}
+	}
+}
+
 // TestPropertiesAreWhatQEMUGets: the properties of an argument together are the argument.
 func TestPropertiesAreWhatQEMUGets(t *testing.T) {
 	for _, e := range examples(t, "11.1") {

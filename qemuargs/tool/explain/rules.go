@@ -68,7 +68,7 @@ var rules = []rule{
 	{"-m", "size", "", "in whole MiB"},
 	{"-m", "maxmem", "", "only if it is more than the guest begins with"},
 	{"-smbios", "type", "", "the structure that describes the system, or with 3 the chassis"},
-	{"-smbios", "there manufacturer product family", "",
+	{"-smbios 1", "there manufacturer product family", "",
 		"KubeVirt's text, unless the cluster or the VMI has another: guests and their software look for it"},
 	{"-rtc", "there", "", "the guest's clock"},
 	{"-rtc", "base", "utc", "the clock shows UTC"},
@@ -104,7 +104,7 @@ var rules = []rule{
 	{"-blockdev pflash0*", "read-only", "", "the guest does not write to the firmware's code"},
 	{"-blockdev pflash0", "driver", "", "raw, or qcow2, of which QEMU reads no zeros into the chip"},
 	{"-blockdev pflash1.file", "driver", "", "the variables are a file"},
-	{"-blockdev pflash1.file", "filename", "", "the launcher's copy of the template"},
+	{"-blockdev pflash1.file", "filename", "*.fd", "the launcher's copy of the template"},
 	{"-blockdev pflash1", "driver", "", "a flash chip's content is raw"},
 	{"-blockdev pflash1*", "read-only", "", "the guest writes its variables"},
 	{"-blockdev pflash*", "file", "", "the file of the flash chip"},
@@ -124,10 +124,10 @@ var rules = []rule{
 	{"-blockdev disk-*", "discard", "ignore", "virtio-blk offers to discard, whatever the granularity is"},
 	{"-blockdev disk-*", "cache", `{"direct":true}`,
 		"O_DIRECT where it works, so that the host's page cache does not hold the guest's data a second time"},
-	{"-blockdev disk-*", "cache", `{"direct":false}`, "the cache mode keeps the data in the host's page cache, or the disk lies in memory"},
+	{"-blockdev disk-*", "cache", `{"direct":false}`, "the cache mode keeps the data in the host's page cache, O_DIRECT does not work, or the disk lies in memory"},
 	{"-blockdev disk-*", "aio", "native", "for a device, and for a file that has all of its room, if cache is none and the node has plenty of " +
 		"room for native I/O; else threads, unless a kind is named"},
-	{"-blockdev disk-*", "driver", "raw", "what the launcher has found the image to be; the disk on a volume is always raw"},
+	{"-blockdev disk-*", "driver", "raw", "what the launcher has found the image to be; the disk on a volume, and what the launcher makes of files, is always raw"},
 	{"-blockdev disk-*", "driver", "qcow2", "an overlay, and a disk that takes only what the guest has written; or what the launcher has found the image to be"},
 	{"-blockdev disk-*", "backing", "null", "no other file, whatever the image's header says"},
 	{"-object iothread", "there", "", "a thread for each disk that asks for its own, and for the others one, or with the policy auto as many as " +
@@ -137,7 +137,7 @@ var rules = []rule{
 	{"-device ide-*", "unit", "", "each SATA bus has one drive"},
 	{"-device ide-*", "bus", "", "the next SATA port, in the order of the disks"},
 	{"-device scsi-*", "bus", "", "the SCSI controller's, or the bridge's on USB"},
-	{"-device scsi-*", "scsi-id lun", "", "the drives differ by their logical unit number, in the order of the disks"},
+	{"-device scsi-*", "scsi-id lun", "", "the controller's drives differ by their logical unit number, in the order of the disks"},
 	{"-device usb-storage", "removable", "", "a disk on USB stays in its drive"},
 	{"-device usb-bot", "there driver", "", "a CD-ROM drive on USB is a SCSI drive behind this bridge"},
 	{"-device usb-*", "bus", "", "the USB controller's"},
@@ -185,6 +185,7 @@ var rules = []rule{
 	{"-device pvpanic-pci", "driver", "", "a PCI device by which the guest says that it has panicked"},
 	{"-audiodev", "there value", "", "the sound goes nowhere"},
 	{"-device hda-duplex", "driver", "", "a codec with input and output"},
+	{"-device hda-duplex", "bus", "", "the sound card's"},
 	{"-device hda-duplex", "cad", "", "the codec's number"},
 	{"-device isa-serial", "driver", "", "a serial port of the PC"},
 	{"-device isa-serial", "index", "", "the first: COM1, ttyS0"},
@@ -202,7 +203,7 @@ var rules = []rule{
 	{"-chardev *", "id", "", "the socket's name"},
 	{"-chardev *", "fd", "", "the number of an inherited file, by the files' order"},
 	{"-blockdev *", "filename", "/dev/fdset/*", "a descriptor of what is in a volume: of a device, or of a file that QEMU locks"},
-	{"-device *", "write-cache", "", "a write cache where O_DIRECT works, unless a cache mode is named"},
+	{"-device *", "write-cache", "", "a write cache where O_DIRECT works and for a seed, unless a cache mode is named"},
 	{"-device *", "werror rerror", "stop", "an I/O error stops the guest before the guest sees it, unless the disk says otherwise"},
 	{"-device *", "device_id", "", "the serial number, or without one the id that KubeVirt's guests see"},
 	{"-device *", "num-queues num_queues", "", "one queue for each virtual CPU"},
@@ -222,13 +223,13 @@ var rules = []rule{
 	{"-device *", "bus", "pci.*", nextPort},
 	{"-device *", "addr", "0x0", nextPort},
 	{"-device *", "bus addr", "", "a slot of the device's own, which stays free in a machine without it; for a transitional or a conventional " +
-		"device the next such slot"},
+		"device the next such slot, or what its pciAddress says"},
 	{"-device *", "chardev", "", "the launcher, or a program of the pod, is at the other end"},
 	{"-device *", "audiodev", "", "where the sound goes"},
 }
 
 // nextPort is the rule of devices in root ports.
-const nextPort = "the next port for PCI Express devices: interfaces come first, then disks, then file systems"
+const nextPort = "the next port for PCI Express devices, or what a pciAddress says: interfaces come first, then disks, then file systems"
 
 // isName reports whether the property is the argument's own name.
 func (p Property) isName() bool { return p.Name == "id" || p.Name == "node-name" }
