@@ -30,7 +30,6 @@ func (c Clock) At(moment time.Time) Clock {
 
 // base returns the clock's time of day when QEMU starts.
 func (c Clock) base() Option {
-	const from = "clock.offset,clock.start"
 	if c.Offset == 0 {
 		return Option{Key: "base", Value: "utc"}
 	}

@@ -12,7 +12,6 @@ import (
 
 // clockOffset sets what the RTC is ahead of UTC. A time zone counts as it is when the guest starts.
 func clockOffset(c *v1.Clock, host Host, to *qemuargs.Clock, path *field.Path) *field.Error {
-	const offset, zone = "spec.domain.clock.utc.offsetSeconds", "spec.domain.clock.timezone"
 	switch {
 	case c == nil:
 		return nil

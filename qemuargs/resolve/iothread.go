@@ -73,7 +73,7 @@ func spareRoom(domain *v1.DomainSpec, m *qemuargs.Machine) {
 }
 
 // threadLimit returns how many threads there are in all before disks must share: with the policy auto two for each CPU
-// that the pod requests, or else may use; otherwise one. It also returns the fields that say so.
+// that the pod requests, or else may use; otherwise one.
 func threadLimit(domain *v1.DomainSpec) int {
 	if ptr.Deref(domain.IOThreadsPolicy, "") != v1.IOThreadsPolicyAuto {
 		return 1
