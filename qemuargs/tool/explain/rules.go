@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -256,16 +257,15 @@ func ofArgument(of []rule) (says []string) {
 
 // ofProperty returns what the first of the rules that is about a property says of it.
 func ofProperty(of []rule, p Property) []string {
-	name := p.Name
-	if name == "" {
-		name = "value"
-	}
-	for _, r := range of {
-		if r.isAbout(name) && (r.value == "" || matches(r.value, plain(p.Value))) {
-			return []string{r.says}
-		}
+	if n := slices.IndexFunc(of, func(r rule) bool { return r.tells(p) }); n >= 0 {
+		return []string{of[n].says}
 	}
 	return nil
+}
+
+// tells reports whether the rule, which is about the property's argument, is about the property.
+func (r rule) tells(p Property) bool {
+	return r.isAbout(cmp.Or(p.Name, "value")) && (r.value == "" || matches(r.value, plain(p.Value)))
 }
 
 func (r rule) isAbout(property string) bool {
