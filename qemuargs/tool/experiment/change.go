@@ -37,8 +37,8 @@ var kinds = []map[string]map[string]any{
 
 // Changes returns a tree's changes: each leaf has its other values, each object and each entry of a list goes, each
 // name is another one in all its places, and each thing that is one of several kinds is of another kind. An entry that
-// others know by its name goes with them. unset are values of fields that are not set, by the fields: they are set in
-// turn.
+// others know by its name goes with them, and nothing that holds such entries goes. unset are values of fields that are
+// not set, by the fields: they are set in turn.
 func Changes(tree any, unset map[string][]any) []Change {
 	out := changes(tree)
 	for _, path := range slices.Sorted(maps.Keys(unset)) {
@@ -55,16 +55,15 @@ func changes(tree any) (out []Change) {
 	walk(tree, "", func(path string, value any) {
 		switch v := value.(type) {
 		case map[string]any:
-			if name, ok := v["name"].(string); !ok || len(named[nameOf(path+".name", name)]) < 2 {
-				out = append(out, gone(tree, path, len(v) > 0)...)
-			}
 			out = append(out, otherKinds(tree, path, v)...)
-			return
 		case []any:
-			out = append(out, gone(tree, path, len(v) > 0)...)
+		default:
+			out = append(out, with(tree, path, Others(path, value))...)
 			return
 		}
-		out = append(out, with(tree, path, Others(path, value))...)
+		if !named.known(path) {
+			out = append(out, gone(tree, path, !isEmpty(value))...)
+		}
 	})
 	other := unusedName(tree)
 	for _, name := range slices.SortedFunc(maps.Keys(named), name.compare) {
@@ -178,9 +177,26 @@ func nameOf(path, text string) name {
 	}
 }
 
-// namesIn returns the paths of a tree's names.
-func namesIn(tree any) map[name][]string {
-	named := map[name][]string{}
+// places are the paths at which names are.
+type places map[name][]string
+
+// known reports whether something else has the name of an entry at a path, or of one within what is there.
+func (p places) known(path string) bool {
+	isAt := func(place string) bool {
+		rest, ok := strings.CutPrefix(place, path)
+		return ok && strings.HasSuffix(rest, ".name") && (rest[0] == '.' || rest[0] == '[')
+	}
+	for _, at := range p {
+		if len(at) > 1 && slices.ContainsFunc(at, isAt) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesIn returns the places of a tree's names.
+func namesIn(tree any) places {
+	named := places{}
 	walk(tree, "", func(path string, value any) {
 		if text, ok := value.(string); ok && (strings.HasSuffix(path, "].name") || strings.HasSuffix(path, "NameRef")) {
 			named[nameOf(path, text)] = append(named[nameOf(path, text)], path)

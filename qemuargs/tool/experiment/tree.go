@@ -29,19 +29,22 @@ func Tree(value any) any {
 func Leaves(tree any) map[string]any {
 	out := map[string]any{}
 	walk(tree, "", func(path string, value any) {
-		switch v := value.(type) {
-		case map[string]any:
-			if len(v) > 0 {
-				return
-			}
-		case []any:
-			if len(v) > 0 {
-				return
-			}
+		if isEmpty(value) {
+			out[path] = value
 		}
-		out[path] = value
 	})
 	return out
+}
+
+// isEmpty reports whether a value holds no other.
+func isEmpty(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return true
 }
 
 // walk calls see for each value of a tree, the whole before its parts.

@@ -92,7 +92,11 @@ func TestWhatIsNoSource(t *testing.T) {
 			}
 		}
 	}
-	// Without its disk a volume would get another one.
+	// Without its disk a volume would get another one, which is on bus sata.
+	m = machineOf(t, strings.Replace(guestOf("", "a"), "{bus: scsi}", "{bus: scsi}, blockSize: {custom: {logical: 4096, physical: 4096}}", 1))
+	if hasSource(m, "-machine", "sata", "spec.domain.devices.disks") || hasSource(m, "-machine", "sata", "spec.domain.devices") {
+		t.Error("sata names the disks")
+	}
 	cdrom := machineOf(t, strings.NewReplacer("disk: {bus: scsi}", "cdrom: {}", "emptyDisk: {capacity: 1Gi}", "cloudInitNoCloud: {userData: x}").Replace(guestOf("", "a")))
 	if hasSource(cdrom, "-blockdev disk-a", "read-only", "spec.domain.devices.disks[0].name") {
 		t.Error("read-only names the disk's name")
