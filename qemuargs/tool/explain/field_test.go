@@ -237,6 +237,31 @@ func TestOriginSaysWhereAValueIsWritten(t *testing.T) {
 	}
 }
 
+// TestWhetherAPathNamesAField: a path names the field itself, what the field is within, and entries by [*].
+func TestWhetherAPathNamesAField(t *testing.T) {
+	for _, c := range []struct {
+		path, field string
+		want        bool
+	}{
+		{"spec.domain.cpu.cores", "spec.domain.cpu.cores", true},
+		{"spec.domain.cpu.cores", "spec.domain.cpu", true},
+		{"spec.domain.cpu", "spec.domain.cpu.cores", false},
+		{"spec.domain.cpu", "spec.domain.cp", false},
+		{"spec.disks[*].bus", "spec.disks[7].bus", true},
+		{"spec.disks[7].bus", "spec.disks[*].bus", true},
+		{"spec.disks[0].bus", "spec.disks", true},
+		{"spec.disks[0].bus", "spec.disks[1]", false},
+		{"nics[a.b].mtu", "nics[a.b]", true},
+		{"nics[a.b].mtu", "nics[a]", false},
+		{"a[", "a", true},
+		{"", "a", false},
+	} {
+		if got := names(c.path, c.field); got != c.want {
+			t.Errorf("%q names %q: %t", c.path, c.field, got)
+		}
+	}
+}
+
 // TestFieldOfRequest: what a default is made of makes the arguments too.
 func TestFieldOfRequest(t *testing.T) {
 	m := machineOf(t, "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: x}\nspec: {domain: {resources: {requests: {memory: 64Mi}}}}\n")

@@ -137,6 +137,7 @@ func (t *trials) see(vmi *v1.VirtualMachineInstance, host resolve.Host, c experi
 			t.bring(c, o)
 		}
 	}
+	same := func(a, b Property) bool { return a.Name == b.Name && a.Value == b.Value }
 	for key, was := range t.before {
 		now, ok := after[key]
 		if !ok {
@@ -145,6 +146,9 @@ func (t *trials) see(vmi *v1.VirtualMachineInstance, host resolve.Host, c experi
 		}
 		if now.renamed {
 			t.note(key, c, isFact) // the argument is there for what has the name
+		}
+		if slices.EqualFunc(now.properties, was.properties, same) {
+			continue
 		}
 		values := now.values()
 		for property, value := range was.values() {
