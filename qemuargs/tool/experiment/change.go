@@ -150,7 +150,8 @@ func otherKinds(tree any, path string, object map[string]any) (out []Change) {
 			for _, other := range slices.Sorted(maps.Keys(kind)) {
 				if least := kind[other]; least != nil && other != is {
 					changed, _ := With(without, Steps(path+"."+other), least)
-					out = append(out, Change{Tree: changed, Paths: []string{path + "." + is}, Whole: len(content) > 0, Kind: true})
+					c := Change{Tree: changed, Paths: []string{path + "." + is}, Whole: len(content) > 0, Kind: true}
+					out = append(out, c)
 				}
 			}
 		}
@@ -198,7 +199,8 @@ func (p places) known(path string) bool {
 func namesIn(tree any) places {
 	named := places{}
 	walk(tree, "", func(path string, value any) {
-		if text, ok := value.(string); ok && (strings.HasSuffix(path, "].name") || strings.HasSuffix(path, "NameRef")) {
+		text, ok := value.(string)
+		if ok && (strings.HasSuffix(path, "].name") || strings.HasSuffix(path, "NameRef")) {
 			named[nameOf(path, text)] = append(named[nameOf(path, text)], path)
 		}
 	})

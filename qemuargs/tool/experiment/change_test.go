@@ -7,12 +7,16 @@ import (
 	"testing"
 )
 
-// TestEntriesGoWithTheirNames: an object that goes leaves no volume without its disk, and a new name is in all places of
-// the old one and in no other.
+// TestEntriesGoWithTheirNames: an object that goes leaves no volume without its disk, and a new name is in all places
+// of the old one and in no other.
 func TestEntriesGoWithTheirNames(t *testing.T) {
 	var tree any
-	text := `{"spec":{"domain":{"devices":{"disks":[{"name":"a","disk":{"bus":"scsi"}},{"name":"other-a"}],"inputs":[{"name":"a"}],
-		"interfaces":[{"name":"a","bridge":{}}]}},"networks":[{"name":"a","pod":{}}],"volumes":[{"name":"other-a"},{"name":"a"}]}}`
+	text := `{"spec":{"domain":{"devices":{
+		"disks":[{"name":"a","disk":{"bus":"scsi"}},{"name":"other-a"}],
+		"inputs":[{"name":"a"}],
+		"interfaces":[{"name":"a","bridge":{}}]}},
+		"networks":[{"name":"a","pod":{}}],
+		"volumes":[{"name":"other-a"},{"name":"a"}]}}`
 	if err := json.Unmarshal([]byte(text), &tree); err != nil {
 		t.Fatal(err)
 	}
@@ -44,8 +48,12 @@ func TestEntriesGoWithTheirNames(t *testing.T) {
 			t.Errorf("%s: with another name there are disks %q and volumes %q", paths, disks, volumes)
 		}
 	}
-	for _, want := range []string{"spec.domain.devices.disks[0].name spec.volumes[1].name", "spec.domain.devices.disks[1].name spec.volumes[0].name",
-		"spec.domain.devices.interfaces[0].name spec.networks[0].name", "spec.domain.devices.inputs[0].name"} {
+	for _, want := range []string{
+		"spec.domain.devices.disks[0].name spec.volumes[1].name",
+		"spec.domain.devices.disks[1].name spec.volumes[0].name",
+		"spec.domain.devices.interfaces[0].name spec.networks[0].name",
+		"spec.domain.devices.inputs[0].name",
+	} {
 		if !renamed[want] {
 			t.Errorf("%s do not get another name together", want)
 		}

@@ -93,9 +93,10 @@ func of(i manifest.Instance, on manifest.Host, budget int) (*Machine, error) {
 		return nil, i.Invalid(errs)
 	}
 	lineage := i.Lineage()
-	t := try(i, on, lineage, machine, budget)
+	t := try(i, on, lineage.Tree(), machine, budget)
 	f := newFinder(i, lineage, on.String(), experiment.Tree(host))
-	m := &Machine{Object: i.Object(), File: i.Document.File, instance: i, Untried: t.budget <= 0, lineage: lineage, brings: t.brings}
+	m := &Machine{Object: i.Object(), File: i.Document.File, Untried: t.budget <= 0,
+		instance: i, lineage: lineage, brings: t.brings}
 	all := observe(machine, "", "")
 	texts := compare.Arguments(machine.Args())
 	parts := compare.Parts(texts)

@@ -268,7 +268,8 @@ func hasSource(m *Machine, of, property, source string) bool {
 func TestSentencesAreOfWhatTheyStandAt(t *testing.T) {
 	for _, tt := range []struct{ example, of, property, says string }{
 		{"efi", "-blockdev pflash1.file", "filename", "the launcher's copy of the template"},
-		{"efi-persistent", "-blockdev pflash1.file", "filename", "a descriptor of what is in a volume: of a device, or of a file that QEMU locks"},
+		{"efi-persistent", "-blockdev pflash1.file", "filename",
+			"a descriptor of what is in a volume: of a device, or of a file that QEMU locks"},
 		{"sound-ich9", "-device sound0-codec0", "bus", "the sound card's"},
 		{"chassis", "-smbios ", "serial", ""},
 		{"chassis", "-smbios ", "manufacturer", ""}, // of the chassis, which is the last
@@ -296,7 +297,8 @@ func TestPropertiesAreWhatQEMUGets(t *testing.T) {
 			var parts []string
 			var options qemuargs.Options
 			for _, p := range o.properties {
-				parts, options = append(parts, fmt.Sprintf("%q:%s", p.Name, p.Value)), append(options, qemuargs.Option{Key: p.Name, Value: p.Value})
+				parts = append(parts, fmt.Sprintf("%q:%s", p.Name, p.Value))
+				options = append(options, qemuargs.Option{Key: p.Name, Value: p.Value})
 			}
 			want := []string{o.arg.Flag, options.String()}
 			switch o.arg.Value.(type) {

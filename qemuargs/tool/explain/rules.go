@@ -124,10 +124,12 @@ var rules = []rule{
 	{"-blockdev disk-*", "discard", "ignore", "virtio-blk offers to discard, whatever the granularity is"},
 	{"-blockdev disk-*", "cache", `{"direct":true}`,
 		"O_DIRECT where it works, so that the host's page cache does not hold the guest's data a second time"},
-	{"-blockdev disk-*", "cache", `{"direct":false}`, "the cache mode keeps the data in the host's page cache, O_DIRECT does not work, or the disk lies in memory"},
+	{"-blockdev disk-*", "cache", `{"direct":false}`,
+		"the cache mode keeps the data in the host's page cache, O_DIRECT does not work, or the disk lies in memory"},
 	{"-blockdev disk-*", "aio", "native", "for a device, and for a file that has all of its room, if cache is none and the node has plenty of " +
 		"room for native I/O; else threads, unless a kind is named"},
-	{"-blockdev disk-*", "driver", "raw", "what the launcher has found the image to be; the disk on a volume, and what the launcher makes of files, is always raw"},
+	{"-blockdev disk-*", "driver", "raw",
+		"what the launcher has found the image to be; the disk on a volume, and what the launcher makes of files, is always raw"},
 	{"-blockdev disk-*", "driver", "qcow2", "an overlay, and a disk that takes only what the guest has written; or what the launcher has found the image to be"},
 	{"-blockdev disk-*", "backing", "null", "no other file, whatever the image's header says"},
 	{"-object iothread", "there", "", "a thread for each disk that asks for its own, and for the others one, or with the policy auto as many as " +
@@ -137,7 +139,8 @@ var rules = []rule{
 	{"-device ide-*", "unit", "", "each SATA bus has one drive"},
 	{"-device ide-*", "bus", "", "the next SATA port, in the order of the disks"},
 	{"-device scsi-*", "bus", "", "the SCSI controller's, or the bridge's on USB"},
-	{"-device scsi-*", "scsi-id lun", "", "the controller's drives differ by their logical unit number, in the order of the disks"},
+	{"-device scsi-*", "scsi-id lun", "",
+		"the controller's drives differ by their logical unit number, in the order of the disks"},
 	{"-device usb-storage", "removable", "", "a disk on USB stays in its drive"},
 	{"-device usb-bot", "there driver", "", "a CD-ROM drive on USB is a SCSI drive behind this bridge"},
 	{"-device usb-*", "bus", "", "the USB controller's"},
@@ -220,7 +223,8 @@ var rules = []rule{
 }
 
 // nextPort is the rule of devices in root ports.
-const nextPort = "the next port for PCI Express devices, or what a pciAddress says: interfaces come first, then disks, then file systems"
+const nextPort = "the next port for PCI Express devices, or what a pciAddress says: " +
+	"interfaces come first, then disks, then file systems"
 
 // isName reports whether the property is the argument's own name.
 func (p Property) isName() bool { return p.Name == "id" || p.Name == "node-name" }

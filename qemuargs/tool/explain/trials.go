@@ -46,14 +46,14 @@ type trials struct {
 func inArgument(argument, property string) string { return argument + "\x00" + property }
 
 // try changes each field of the VMI and each fact of the host, and resolves and renders the machine again.
-func try(i manifest.Instance, on manifest.Host, lineage *manifest.Lineage, machine *qemuargs.Machine, budget int) *trials {
-	t := &trials{instance: i, on: on, machine: machine, tree: resolved(lineage.Tree()), facts: experiment.Tree(on.Of(i)),
+func try(i manifest.Instance, on manifest.Host, tree any, machine *qemuargs.Machine, budget int) *trials {
+	t := &trials{instance: i, on: on, machine: machine, tree: resolved(tree), facts: experiment.Tree(on.Of(i)),
 		before: map[string]observed{}, causes: map[string][]cause{}, brings: map[string][]string{}, budget: budget}
 	for _, o := range observe(machine, "", "") {
 		t.before[o.key] = o
 	}
 	fields, facts := experiment.Changes(t.tree, unset(t.tree)), experiment.Changes(t.facts, unsetFacts(t.facts))
-	for _, inList := range []bool{false, true} { // of a machine that is too large, entries of lists are what is not tried
+	for _, inList := range []bool{false, true} { // entries of lists are what is not tried of a machine that is too large
 		for _, c := range fields {
 			// A guest of another architecture has another board, and nothing of it is the same.
 			if c.InList() == inList && !slices.Contains(c.Paths, "spec.architecture") {
@@ -230,7 +230,8 @@ func isWithin(path, other string) bool {
 
 // annotations are those by which the arguments of a machine differ.
 var annotations = []string{
-	"metadata.annotations[" + v1.DisablePCIHole64Annotation + "]", "metadata.annotations[" + v1.NoFreePageReportingAnnotation + "]",
+	"metadata.annotations[" + v1.DisablePCIHole64Annotation + "]",
+	"metadata.annotations[" + v1.NoFreePageReportingAnnotation + "]",
 }
 
 // resolved returns the fields of a VMI that its machine is made of: of its metadata, little is.

@@ -9,8 +9,16 @@ import (
 
 // guestOf returns the manifest of a guest with some disks, and with fields of its spec besides.
 func guestOf(fields string, disks ...string) string {
-	text := "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: x, annotations: {kubevirt.io/disablePCIHole64: \"true\"}}\nspec:\n" + fields +
-		"  domain:\n    memory: {guest: 1Gi}\n    clock: {timer: {pit: {tickPolicy: delay}}}\n    devices:\n      disks:\n"
+	text := `apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: x, annotations: {kubevirt.io/disablePCIHole64: "true"}}
+spec:
+` + fields + `  domain:
+    memory: {guest: 1Gi}
+    clock: {timer: {pit: {tickPolicy: delay}}}
+    devices:
+      disks:
+`
 	for _, name := range disks {
 		text += fmt.Sprintf("      - {name: %s, disk: {bus: scsi}}\n", name)
 	}
@@ -69,8 +77,8 @@ func TestNamesThatAreWithinOthers(t *testing.T) {
 
 // TestOneNameOfTwoKinds: a disk and an interface of one name are each there for their own.
 func TestOneNameOfTwoKinds(t *testing.T) {
-	text := strings.Replace(guestOf("  networks: [{name: a, pod: {}}]\n", "a"), "devices:\n", "devices:\n      interfaces: [{name: a, masquerade: {}}]\n", 1)
-	m := machineOf(t, text)
+	text := guestOf("  networks: [{name: a, pod: {}}]\n", "a")
+	m := machineOf(t, strings.Replace(text, "devices:", "devices:\n      interfaces: [{name: a, masquerade: {}}]", 1))
 	const disk, nic = "spec.domain.devices.disks[0].name", "spec.domain.devices.interfaces[0].name"
 	if fields := sourcesOf(m, "-device nic-a"); !slices.Contains(fields, nic) || slices.Contains(fields, disk) {
 		t.Errorf("the interface is there for %q", fields)
@@ -82,7 +90,10 @@ func TestOneNameOfTwoKinds(t *testing.T) {
 
 // TestWhatIsNoSource: what only moves with a change is not made by what changes.
 func TestWhatIsNoSource(t *testing.T) {
-	m := machineOf(t, guestOf("", "a"))
+	with := func(changes ...string) *Machine {
+		return machineOf(t, strings.NewReplacer(changes...).Replace(guestOf("", "a")))
+	}
+	m := with()
 	for _, a := range m.Arguments {
 		for _, p := range a.Properties {
 			if strings.Contains(p.Name, "pci-hole64") || strings.Contains(p.Name, "lost_tick") {
@@ -93,23 +104,23 @@ func TestWhatIsNoSource(t *testing.T) {
 		}
 	}
 	// Without its disk a volume would get another one, which is on bus sata.
-	m = machineOf(t, strings.Replace(guestOf("", "a"), "{bus: scsi}", "{bus: scsi}, blockSize: {custom: {logical: 4096, physical: 4096}}", 1))
-	if hasSource(m, "-machine", "sata", "spec.domain.devices.disks") || hasSource(m, "-machine", "sata", "spec.domain.devices") {
-		t.Error("sata names the disks")
+	m = with("{bus: scsi}", "{bus: scsi}, blockSize: {custom: {logical: 4096, physical: 4096}}")
+	for _, field := range []string{"spec.domain.devices.disks", "spec.domain.devices"} {
+		if hasSource(m, "-machine", "sata", field) {
+			t.Error("sata names", field)
+		}
 	}
-	cdrom := machineOf(t, strings.NewReplacer("disk: {bus: scsi}", "cdrom: {}", "emptyDisk: {capacity: 1Gi}", "cloudInitNoCloud: {userData: x}").Replace(guestOf("", "a")))
-	if hasSource(cdrom, "-blockdev disk-a", "read-only", "spec.domain.devices.disks[0].name") {
+	m = with("disk: {bus: scsi}", "cdrom: {}", "emptyDisk: {capacity: 1Gi}", "cloudInitNoCloud: {userData: x}")
+	if hasSource(m, "-blockdev disk-a", "read-only", "spec.domain.devices.disks[0].name") {
 		t.Error("read-only names the disk's name")
 	}
 	// An object that is set says more than a field of it that is not.
-	tpm := machineOf(t, strings.Replace(guestOf("", "a"), "devices:\n", "devices:\n      tpm: {persistent: true}\n", 1))
-	if !hasSource(tpm, "-device tpm0", "there", "spec.domain.devices.tpm") {
+	m = with("devices:", "devices:\n      tpm: {persistent: true}")
+	if !hasSource(m, "-device tpm0", "there", "spec.domain.devices.tpm") {
 		t.Error("the TPM is not there for spec.domain.devices.tpm")
 	}
-	evmcs := machineOf(t, strings.Replace(guestOf("", "a"), "devices:\n", "features: {hyperv: {evmcs: {enabled: true}}}\n    devices:\n", 1))
-	if answer, err := evmcs.Field("features.hyperv.evmcs"); err != nil || !slices.ContainsFunc(answer.Arguments, func(a Argument) bool {
-		return slices.ContainsFunc(a.Properties, func(p Property) bool { return p.Value == "vmx=on" })
-	}) {
+	m = with("devices:", "features: {hyperv: {evmcs: {enabled: true}}}\n    devices:")
+	if answer, err := m.Field("features.hyperv.evmcs"); err != nil || !strings.Contains(fmt.Sprint(answer.Arguments), "{ vmx=on") {
 		t.Errorf("evmcs makes %v, %v", answer.Arguments, err)
 	}
 }
@@ -119,7 +130,8 @@ func TestManyEntriesAreToldAsOne(t *testing.T) {
 	names := numbered(many + 3)
 	m := machineOf(t, guestOf("", names...))
 	last := "-device disk-" + names[len(names)-1]
-	if !hasSource(m, last, "lun", "spec.domain.devices.disks[*].disk.bus") || hasSource(m, last, "lun", "spec.domain.devices.disks[0].disk.bus") {
+	const all, first = "spec.domain.devices.disks[*].disk.bus", "spec.domain.devices.disks[0].disk.bus"
+	if !hasSource(m, last, "lun", all) || hasSource(m, last, "lun", first) {
 		t.Errorf("%s is there for %q", last, sourcesOf(m, last))
 	}
 	if answer, err := m.Field("disks[0].disk.bus"); err != nil || len(answer.Arguments) < 2 {
@@ -138,7 +150,8 @@ func TestMachineThatIsTooLarge(t *testing.T) {
 		t.Fatalf("all of it was tried: %v", err)
 	}
 	for _, want := range []struct{ of, property, source string }{
-		{"-m", "size", "spec.domain.memory.guest"}, {"-accel", "", "host.accelerator"}, {"-machine", "", "host.qemuVersion"},
+		{"-m", "size", "spec.domain.memory.guest"}, {"-accel", "", "host.accelerator"},
+		{"-machine", "", "host.qemuVersion"},
 	} {
 		if !hasSource(m, want.of, want.property, want.source) {
 			t.Errorf("%s does not name %s", want.of, want.source)
