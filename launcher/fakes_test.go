@@ -42,19 +42,30 @@ var fakes = processtest.Fakes{
 	"qemu-version-hangs": processtest.Hang,
 }
 
-// qemu answers -version. Without -version it plays on the monitor, which is file 3.
+// qemu answers -version. Without -version it plays on the monitor.
 func qemu(play func(*fakeMonitor)) {
 	if slices.Contains(os.Args, "-version") {
 		fmt.Println("QEMU emulator version 99.1 (fake)")
 		return
 	}
-	file := os.NewFile(3, "qmp")
+	file := os.NewFile(monitorFile(), "qmp")
 	conn, err := net.FileConn(file)
 	if err != nil {
 		panic(err)
 	}
 	file.Close()
 	play(&fakeMonitor{conn: conn, commands: bufio.NewScanner(conn)})
+}
+
+// monitorFile returns the descriptor of the monitor, as the arguments have it. The UEFI variables that are in a volume
+// come before it.
+func monitorFile() (file uintptr) {
+	for _, arg := range os.Args {
+		if _, err := fmt.Sscanf(arg, "socket,id=qmp,fd=%d", &file); err == nil {
+			return file
+		}
+	}
+	panic("no argument has the monitor's descriptor")
 }
 
 func fail(bytes, code int) {
