@@ -10,14 +10,13 @@ import (
 
 // vmParts are the VM's parts by name, for commands that are about one of them. The loop goes through the list.
 type vmParts struct {
-	disks       parts.Disks
-	fileSystems parts.FileSystems
-	passt       parts.Passt
-	dhcp        parts.DHCP
-	variables   parts.Variables
-	tpm         parts.TPM
-	serial      parts.Serial
-	agent       parts.Agent
+	disks     parts.Disks
+	sidecars  parts.Sidecars
+	dhcp      parts.DHCP
+	variables parts.Variables
+	tpm       parts.TPM
+	serial    parts.Serial
+	agent     parts.Agent
 }
 
 // newParts returns the parts of a VM that was not started.
@@ -35,5 +34,5 @@ func (l *launcher) newParts(ctx context.Context) vmParts {
 // list returns all parts, in the order in which each verb goes through them. The order matters for the TPM alone,
 // which is the last that starts before QEMU: what fails before it leaves no process behind.
 func (p *vmParts) list() parts.List {
-	return parts.List{p.disks, p.fileSystems, p.passt, &p.dhcp, &p.variables, &p.tpm, &p.serial, &p.agent}
+	return parts.List{p.disks, p.sidecars, &p.dhcp, &p.variables, &p.tpm, &p.serial, &p.agent}
 }
