@@ -94,7 +94,7 @@ func (t *TPM) Start(request *control.StartRequest, files map[string]*os.File) (e
 		return nil
 	}
 	if machine.InState && request.Incoming {
-		delete(files, tpmFolder) // which Arrive or Close closes
+		delete(files, tpmFolder) // which Close closes
 		t.arriving, t.root, t.folder = folder, filepath.Dir(machine.Folder), filepath.Base(machine.Folder)
 	}
 	log := podlog.Messages(t.Output, "the TPM", t.Log)
@@ -130,7 +130,7 @@ func (t *TPM) Ended() (end life.TPMEnded, ended bool) {
 }
 
 // Sync flushes the state of a TPM that has come to a volume, so that the state outlives the node. Any goroutine may
-// call Sync.
+// call Sync, also after Arrive: a guest whose memory follows it may run before Sync.
 func (t *TPM) Sync() error {
 	if t.arriving == nil {
 		return nil
@@ -147,7 +147,6 @@ func (t *TPM) Arrive(ctx context.Context, _ *control.StartRequest) {
 	t.keeping.Store(true)
 	go func() {
 		defer t.keeping.Store(false)
-		defer t.arriving.Close()
 		t.keep(ctx, keepTPMPause)
 	}()
 }
@@ -189,10 +188,13 @@ func (t *TPM) Close() (err error) {
 	if t.emulator != nil {
 		err = t.emulator.close()
 	}
-	if t.arriving != nil && !t.arrived {
-		_ = diskimage.ForgetTPM(t.root, t.folder, t.arriving) // or else the VM's next start does so
-		t.arriving.Close()
+	if t.arriving == nil {
+		return err
 	}
+	if !t.arrived {
+		_ = diskimage.ForgetTPM(t.root, t.folder, t.arriving) // or else the VM's next start does so
+	}
+	t.arriving.Close()
 	return err
 }
 

@@ -124,6 +124,9 @@ func TestTPMState(t *testing.T) {
 					return nil
 				})
 				want = []string{filepath.Join(request.Machine.TPM.Folder, "1")}
+				if err := tpm.Sync(); err != nil {
+					t.Errorf("sync after the arrival: %v", err)
+				}
 			}
 			disks.CloseAll(files)
 			if err := tpm.Close(); err != nil {
