@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -386,28 +387,45 @@ func newTap(t *testing.T) (*os.File, string) {
 	return os.NewFile(uintptr(fd), "tap"), request.Name()
 }
 
-// TestVMLeavesNothingBehind: when a VM has ended, no file of it is open and none of its goroutines runs. The test is
-// not parallel, so that the counts are this VM's.
+// TestVMLeavesNothingBehind: when a VM has ended, no file of it is open and none of its goroutines runs, however far it
+// came. The test is not parallel, so that the counts are this VM's.
 func TestVMLeavesNothingBehind(t *testing.T) {
-	files, routines := openFiles(t), runtime.NumGoroutine()
-	t.Run("VM", func(t *testing.T) {
-		v := launch(t)
-		v.boot()
-		console := attach(v)
-		v.must(v.call(control.CommandInspect, control.InspectRequest{}, nil))
-		console.say("P")
-		v.expectEnd(control.ReasonGuestShutdown, "")
-	})
-	// The copying goroutine of a closed connection ends a moment later.
-	testkit.Eventually(t, "the end of all files and goroutines", func() error {
-		if openFiles(t) <= files && runtime.NumGoroutine() <= routines {
-			return nil
-		}
-		stacks := make([]byte, 1<<20)
-		return fmt.Errorf("%d open files and %d goroutines, were %d and %d before:\n%s", openFiles(t), runtime.NumGoroutine(),
-			files, routines,
-			stacks[:runtime.Stack(stacks, true)])
-	})
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close files that were forgotten
+	for name, live := range map[string]func(v *vm){
+		"runs": func(v *vm) {
+			v.boot()
+			console := attach(v)
+			v.must(v.call(control.CommandInspect, control.InspectRequest{}, nil))
+			console.say("P")
+			v.expectEnd(control.ReasonGuestShutdown, "")
+		},
+		"QEMU started, and the start failed": func(v *vm) {
+			v.must(os.MkdirAll(v.ConsoleSocket+"/x", 0o700))
+			v.must(v.call(control.CommandStart, v.request, nil))
+			v.expectEnd(control.ReasonStartFailed, "listen for consoles")
+		},
+		"canceled while it waits for a disk": func(v *vm) {
+			v.waitsForDisk()
+			v.must(v.call(control.CommandStart, v.request, nil))
+			v.log.Expect("waiting for a disk")
+			v.cancel()
+			v.expectEnd(control.ReasonNeverStarted, "the launcher is being ended")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, routines := openFiles(t), runtime.NumGoroutine()
+			t.Run("VM", func(t *testing.T) { live(launch(t, func(c *Config) { c.DiskPatience = patience })) })
+			// The copying goroutine of a closed connection ends a moment later.
+			testkit.Eventually(t, "the end of all files and goroutines", func() error {
+				if openFiles(t) <= files && runtime.NumGoroutine() <= routines {
+					return nil
+				}
+				stacks := make([]byte, 1<<20)
+				return fmt.Errorf("%d open files and %d goroutines, were %d and %d before:\n%s", openFiles(t),
+					runtime.NumGoroutine(), files, routines, stacks[:runtime.Stack(stacks, true)])
+			})
+		})
+	}
 }
 
 func openFiles(t *testing.T) int {

@@ -95,15 +95,8 @@ func TestEndBeforeTheGuestRuns(t *testing.T) {
 		request   func(v *vm)
 		start     bool
 	}{
-		"waiting": {func(*testing.T, *Config) {}, nil, false},
-		"preparing": {func(_ *testing.T, c *Config) { c.DiskPatience = patience }, func(v *vm) {
-			disk, err := os.OpenFile(v.path("disk.img"), os.O_RDWR|os.O_CREATE, 0o600)
-			v.must(err)
-			v.Cleanup(func() { disk.Close() })
-			// The disk is locked as another QEMU locks it.
-			v.must(disk.Truncate(1<<20), unix.FcntlFlock(disk.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
-			v.onVolume(qemuargs.FileVolume, disk.Name(), 0)
-		}, true},
+		"waiting":             {func(*testing.T, *Config) {}, nil, false},
+		"preparing":           {func(_ *testing.T, c *Config) { c.DiskPatience = patience }, (*vm).waitsForDisk, true},
 		"before the greeting": {func(t *testing.T, c *Config) { c.QEMU = fakes.Path(t, "qemu-silent") }, nil, true},
 		"before cont":         {func(t *testing.T, c *Config) { c.QEMU = fakes.Path(t, "qemu-no-cont") }, nil, true},
 	} {
@@ -131,6 +124,16 @@ func TestEndBeforeTheGuestRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// waitsForDisk gives the machine a disk that is locked as another QEMU locks it.
+func (v *vm) waitsForDisk() {
+	v.Helper()
+	disk, err := os.OpenFile(v.path("disk.img"), os.O_RDWR|os.O_CREATE, 0o600)
+	v.must(err)
+	v.Cleanup(func() { disk.Close() })
+	v.must(disk.Truncate(1<<20), unix.FcntlFlock(disk.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
+	v.onVolume(qemuargs.FileVolume, disk.Name(), 0)
 }
 
 // TestEndWhileQEMUIsAskedForItsVersion: a node may take long to read QEMU from

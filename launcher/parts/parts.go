@@ -4,6 +4,7 @@
 package parts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -52,9 +53,9 @@ func (None) Close() error { return nil }
 // Close goes through all.
 type List []Part
 
-// Prepare makes and opens what the start needs of all parts.
+// Prepare makes and opens what the start needs of all parts. It fails once ctx has ended: nobody starts the VM then.
 func (l List) Prepare(ctx context.Context, request *control.StartRequest, files map[string]*os.File) error {
-	return l.each(func(p Part) error { return p.Prepare(ctx, request, files) })
+	return l.each(func(p Part) error { return cmp.Or(p.Prepare(ctx, request, files), ctx.Err()) })
 }
 
 // Start starts the parts.

@@ -116,6 +116,12 @@ func SocketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
+// End kills QEMU, waits until it is gone, but not for long, and closes the launcher's ends of its sockets.
+func (q *QEMU) End() {
+	q.Process.End()
+	q.closeOurs()
+}
+
 func (q *QEMU) closeOurs() {
 	for _, ours := range []*net.UnixConn{q.QMP, q.Serial, q.Agent} {
 		if ours != nil {
