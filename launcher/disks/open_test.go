@@ -29,8 +29,8 @@ func TestDescriptorIsOpenedAsQEMUWould(t *testing.T) {
 		for _, readOnly := range []bool{false, true} {
 			m := &qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "data", ReadOnly: readOnly,
 				Image: qemuargs.Image{Path: filepath.Join(dir, "disk.img"), Format: qemuargs.Raw, Volume: qemuargs.FileVolume, Direct: direct}}}}
-			files, err := openVolumes(t.Context(), m, slog.New(slog.DiscardHandler))
-			if err != nil {
+			files := map[string]*os.File{}
+			if err := openVolumes(t.Context(), m, files, slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatal(err)
 			}
 			flags, err := unix.FcntlInt(files["disk/data"].Fd(), unix.F_GETFL, 0)
@@ -75,8 +75,8 @@ func (h *heard) Handle(context.Context, slog.Record) error {
 func TestVariablesInUseAreAwaited(t *testing.T) {
 	const name = "variables"
 	m := stateMachine(t)
-	files, err := openVolumes(t.Context(), m, slog.New(slog.DiscardHandler))
-	if err != nil {
+	files := map[string]*os.File{}
+	if err := openVolumes(t.Context(), m, files, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	// As QEMU locks: its permission to write, which is byte 101 (include/block/block-common.h).
@@ -86,7 +86,8 @@ func TestVariablesInUseAreAwaited(t *testing.T) {
 	log := &heard{told: make(chan struct{})}
 	opened := make(chan error, 1)
 	go func() {
-		next, err := openVolumes(t.Context(), m, slog.New(log))
+		next := map[string]*os.File{}
+		err := openVolumes(t.Context(), m, next, slog.New(log))
 		CloseAll(next)
 		opened <- err
 	}()

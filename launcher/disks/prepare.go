@@ -19,27 +19,27 @@ import (
 // diskInterval is the time between two looks at a disk that is in use.
 const diskInterval = 250 * time.Millisecond
 
-// Prepare makes the files that QEMU opens, opens the files that QEMU inherits, and returns
-// the latter by name. patience is how long Prepare waits for a disk that something else
-// uses; 0 is not at all.
-func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, patience time.Duration,
-	log *slog.Logger) (map[string]*os.File, error) {
+// Prepare makes the files that QEMU opens, opens the files that QEMU inherits, and adds the latter to files by name.
+// After an error the caller closes the files. patience is how long Prepare waits for a disk that something else uses;
+// 0 is not at all.
+func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, files map[string]*os.File,
+	patience time.Duration, log *slog.Logger) error {
 	if arch := request.Machine.Arch; arch != qemuargs.AMD64 && arch != qemuargs.ARM64 {
-		return nil, fmt.Errorf("prepare a machine of architecture %q: there are %s and %s", arch, qemuargs.AMD64,
+		return fmt.Errorf("prepare a machine of architecture %q: there are %s and %s", arch, qemuargs.AMD64,
 			qemuargs.ARM64)
 	}
 	if err := f.makeFiles(request); err != nil {
-		return nil, err
+		return err
 	}
 	if !request.Incoming {
 		if err := refuseIncomplete(&request.Machine); err != nil {
-			return nil, err
+			return err
 		}
 		Arrived(&request.Machine, log)
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return openVolumes(waiting, &request.Machine, log)
+	return openVolumes(waiting, &request.Machine, files, log)
 }
 
 // refuseIncomplete fails if a migration has left one of the disks half copied.
@@ -87,43 +87,37 @@ func inVolumes(m *qemuargs.Machine, visit func(d *qemuargs.Disk, root, name stri
 	return nil
 }
 
-// openVolumes opens the images in volumes, and the variables in the volume with the guest's state. ctx bounds the wait
-// for a disk that something else uses.
-func openVolumes(ctx context.Context, m *qemuargs.Machine, log *slog.Logger) (map[string]*os.File, error) {
-	files := map[string]*os.File{}
+// openVolumes opens the images in volumes, and the variables in the volume with the guest's state, and adds them to
+// files by name. ctx bounds the wait for a disk that something else uses.
+func openVolumes(ctx context.Context, m *qemuargs.Machine, files map[string]*os.File, log *slog.Logger) error {
 	for _, i := range m.Inherits() {
-		if i.Kind == qemuargs.InheritedVariables {
-			open := func() (*os.File, error) { return openVariables(m.Firmware) }
-			free := func(f *os.File) error { return diskimage.Free(f, false) }
-			f, err := openWhenFree(ctx, "UEFI variables", open, free, log)
+		switch i.Kind {
+		case qemuargs.InheritedVariables:
+			f, err := openWhenFree(ctx, "UEFI variables", func() (*os.File, error) { return openVariables(m.Firmware) },
+				func(f *os.File) error { return diskimage.Free(f, false) }, log)
 			if err != nil {
-				CloseAll(files)
-				return nil, err
+				return err
 			}
 			files[i.String()] = f
-			continue
-		}
-		if i.Kind != qemuargs.InheritedDisk {
-			continue
-		}
-		d := &m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
-		f, err := openWhenFree(ctx, d.Name, func() (*os.File, error) { return openVolume(d) },
-			func(f *os.File) error { return free(f, d) }, log)
-		if err != nil {
-			CloseAll(files)
-			return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
-		}
-		files[i.String()] = f
-		if d.Image.Direct {
+		case qemuargs.InheritedDisk:
+			d := &m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
+			f, err := openWhenFree(ctx, d.Name, func() (*os.File, error) { return openVolume(d) },
+				func(f *os.File) error { return free(f, d) }, log)
+			if err != nil {
+				return fmt.Errorf("open disk %s: %w", d.Name, err)
+			}
+			files[i.String()] = f
+			if !d.Image.Direct {
+				continue
+			}
 			// QEMU 9.1 and newer take a descriptor of an fdset only with the flags that QEMU
 			// would open the file with.
 			if err := diskimage.SetDirect(f); err != nil {
-				CloseAll(files)
-				return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
+				return fmt.Errorf("open disk %s: %w", d.Name, err)
 			}
 		}
 	}
-	return files, nil
+	return nil
 }
 
 // openWhenFree opens an image, and waits while something else uses the image. After the

@@ -93,7 +93,8 @@ func TestReadSecrets(t *testing.T) {
 func TestOtherArchitecturesMachineIsNotTried(t *testing.T) {
 	for _, arch := range []qemuargs.Arch{"", "s390x"} {
 		request := &control.StartRequest{Machine: qemuargs.Machine{Arch: arch}}
-		if _, err := (Folders{}).Prepare(t.Context(), request, 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "architecture") {
+		err := Folders{}.Prepare(t.Context(), request, nil, 0, slog.New(slog.DiscardHandler))
+		if err == nil || !strings.Contains(err.Error(), "architecture") {
 			t.Errorf("%q: %v, want it refused", arch, err)
 		}
 	}

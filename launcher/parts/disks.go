@@ -3,7 +3,6 @@ package parts
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"os"
 	"time"
 
@@ -22,9 +21,7 @@ type Disks struct {
 
 // Prepare makes the files that QEMU opens, and opens those that QEMU inherits.
 func (d Disks) Prepare(ctx context.Context, request *control.StartRequest, files map[string]*os.File) error {
-	opened, err := d.Folders.Prepare(ctx, request, d.Patience, d.Log)
-	maps.Copy(files, opened)
-	return err
+	return d.Folders.Prepare(ctx, request, files, d.Patience, d.Log)
 }
 
 // Arrive notes that the guest uses its disks here.

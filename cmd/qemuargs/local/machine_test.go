@@ -146,7 +146,7 @@ func TestVMHasItsMachineOfTheCluster(t *testing.T) {
 	if err := v.folder.writeSecrets(v.set, "team-a", handover.Secrets(v.vmi)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v.folder.folders().Prepare(context.Background(), &request, 0, nil); err != nil {
+	if err := v.folder.folders().Prepare(context.Background(), &request, map[string]*os.File{}, 0, nil); err != nil {
 		t.Errorf("the launcher's preparation: %v", err)
 	}
 }

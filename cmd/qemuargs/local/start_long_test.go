@@ -122,7 +122,8 @@ func timeBare(t *testing.T, v *vm, m *qemuargs.Machine) time.Duration {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if _, err := v.folder.folders().Prepare(t.Context(), &control.StartRequest{Machine: *m}, 0, nil); err != nil {
+	request := &control.StartRequest{Machine: *m}
+	if err := v.folder.folders().Prepare(t.Context(), request, map[string]*os.File{}, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
