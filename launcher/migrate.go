@@ -138,8 +138,7 @@ func namesVariables(m *link.Command) bool {
 	return control.Decode(m.Data, &request) == nil && request.Disk == control.VariablesDisk
 }
 
-// keptVariables returns the path by which the launcher reaches the file of the UEFI variables on the claim with the
-// guest's state, and the file's size. The file's own path may lead elsewhere by now.
+// keptVariables returns what OnClaim does, and fails if the variables are not on a claim.
 func (l *launcher) keptVariables(m *link.Command) (path string, size int64, err error) {
 	path, size, kept := l.variables.OnClaim()
 	if !kept {

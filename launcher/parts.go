@@ -32,7 +32,8 @@ func (l *launcher) newParts(ctx context.Context) vmParts {
 }
 
 // list returns all parts, in the order in which each verb goes through them. The order matters for the TPM alone,
-// which is the last that starts before QEMU: what fails before it leaves no process behind.
+// which is the last that is prepared and that starts before QEMU: what fails before it leaves no new folder on a claim
+// and no process behind.
 func (p *vmParts) list() parts.List {
 	return parts.List{p.disks, p.sidecars, &p.dhcp, &p.variables, &p.tpm, &p.serial, &p.agent}
 }

@@ -25,7 +25,7 @@ type Part interface {
 	// Attach connects the part to QEMU, which has just been started.
 	Attach(request *control.StartRequest, qemu *process.QEMU) error
 	// Arrive notes that the guest has come from another launcher, and may run here from now on. What takes longer goes
-	// on beside the loop until ctx ends.
+	// on beside the loop. ctx ends with the launcher.
 	Arrive(ctx context.Context, request *control.StartRequest)
 	// Close ends the part. QEMU has ended, or was never started. The error says how the part has failed.
 	Close() error
