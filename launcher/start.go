@@ -137,13 +137,13 @@ func (l *launcher) exec(ctx context.Context) error {
 	return nil
 }
 
-// abandon ends the processes of a start that has failed.
+// abandon undoes a start that has failed, as far as Close does not.
 func (l *launcher) abandon() {
 	if l.qemu != nil {
 		l.qemu.End()
 	}
 	l.exited, l.events = nil, nil
-	l.tpm.Destroy()
+	l.tpm.Abandon(l.start, l.files)
 }
 
 // shakeHands does the QMP handshake beside the loop. Then the guest runs, unless it is to

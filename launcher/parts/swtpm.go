@@ -93,10 +93,7 @@ func (t *TPM) Start(request *control.StartRequest, files map[string]*os.File) (e
 	if machine == nil {
 		return nil
 	}
-	if machine.InState && request.Incoming {
-		delete(files, tpmFolder) // which Close closes
-		t.arriving, t.root, t.folder = folder, filepath.Dir(machine.Folder), filepath.Base(machine.Folder)
-	}
+	t.adopt(request, files)
 	log := podlog.Messages(t.Output, "the TPM", t.Log)
 	var theirs *os.File
 	if t.emulator, theirs, err = startEmulator(t.Program, folder, log); err != nil {
@@ -106,6 +103,16 @@ func (t *TPM) Start(request *control.StartRequest, files map[string]*os.File) (e
 	files[string(qemuargs.InheritedTPM)] = theirs
 	go t.emulator.await(t.Tell)
 	return nil
+}
+
+// adopt takes the folder of a state that is to come out of the files, so that Close removes what has not arrived.
+func (t *TPM) adopt(request *control.StartRequest, files map[string]*os.File) {
+	machine, folder := request.Machine.TPM, files[tpmFolder]
+	if folder == nil || !machine.InState || !request.Incoming {
+		return
+	}
+	delete(files, tpmFolder)
+	t.arriving, t.root, t.folder = folder, filepath.Dir(machine.Folder), filepath.Base(machine.Folder)
 }
 
 // PID returns swtpm's process ID, or 0 if there is no swtpm.
@@ -175,8 +182,10 @@ func (t *TPM) keep(ctx context.Context, pause time.Duration) {
 // Keeping reports whether the state that has arrived is not yet the one that counts.
 func (t *TPM) Keeping() bool { return t.keeping.Load() }
 
-// Destroy ends the swtpm of a QEMU that could not be started: swtpm itself ends only after QEMU has talked to it.
-func (t *TPM) Destroy() {
+// Abandon gives up the TPM of a start that has failed, whether or not the start came to the TPM. It kills swtpm, which
+// itself ends only after QEMU has talked to it.
+func (t *TPM) Abandon(request *control.StartRequest, files map[string]*os.File) {
+	t.adopt(request, files)
 	if t.emulator != nil {
 		t.emulator.destroy()
 		t.emulator = nil

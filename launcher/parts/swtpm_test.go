@@ -89,14 +89,30 @@ func TestFailedTPMIsTold(t *testing.T) {
 	}
 }
 
-// TestDestroyedTPMHasNotFailed: where QEMU could not be started, swtpm is killed, and has done nothing wrong.
-func TestDestroyedTPMHasNotFailed(t *testing.T) {
+// TestAbandonedTPMHasNotFailed: where QEMU could not be started, swtpm is killed, and has done nothing wrong.
+func TestAbandonedTPMHasNotFailed(t *testing.T) {
 	tpm, _ := newTPM(t, "exec sleep 1000")
-	begin(t, tpm, requestTPM(t))
-	tpm.Destroy()
+	request := requestTPM(t)
+	files := begin(t, tpm, request)
+	tpm.Abandon(request, files)
 	end, ended := tpm.Ended()
 	if err := tpm.Close(); err != nil || ended || tpm.PID() != 0 {
 		t.Errorf("%v, %v, process %d", err, end, tpm.PID())
+	}
+}
+
+// TestAbandonedTPMLeavesNoState: where a start fails before it comes to the TPM, the folder for the state that was to
+// come is removed. Of a volume with many such folders no guest could start.
+func TestAbandonedTPMLeavesNoState(t *testing.T) {
+	tpm, request, files := &TPM{}, requestTPM(t), map[string]*os.File{}
+	request.Incoming, request.Machine.TPM.InState = true, true
+	if err := tpm.Prepare(t.Context(), request, files); err != nil {
+		t.Fatal(err)
+	}
+	tpm.Abandon(request, files)
+	err := tpm.Close()
+	if left, err2 := os.ReadDir(request.Machine.TPM.Folder); err != nil || err2 != nil || len(left) > 0 || len(files) > 0 {
+		t.Errorf("the volume has %v, and %d files are open (%v, %v)", left, len(files), err, err2)
 	}
 }
 
@@ -145,7 +161,7 @@ func TestNoTPM(t *testing.T) {
 	tpm := &TPM{Program: "none"}
 	files := begin(t, tpm, &control.StartRequest{})
 	tpm.Arrive(t.Context(), nil)
-	tpm.Destroy()
+	tpm.Abandon(&control.StartRequest{}, files)
 	if err := tpm.Close(); err != nil || len(files) > 0 || tpm.PID() != 0 || tpm.Keeping() {
 		t.Errorf("%v, %v, process %d", err, files, tpm.PID())
 	}
