@@ -24,11 +24,10 @@ type step struct {
 	failure error
 }
 
-// beginning is how a guest begins to run.
+// beginning is how a guest begins to run; empty if it does not.
 type beginning string
 
 const (
-	beginNothing beginning = ""
 	// beginStart has the launcher start QEMU, and the guest runs.
 	beginStart beginning = "start"
 	// beginHeld has the launcher start QEMU. The guest's CPUs stay stopped, until it has waited for others.
