@@ -16,8 +16,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
-// admit ends an invalid VMI. Of a valid VMI it persists presets, defaults and the finalizer in a single write. The
-// steps that follow wait until there is nothing to persist any more.
+// admit ends an invalid VMI. Of a valid VMI it persists presets, defaults and the finalizer in a single write. When
+// there is nothing to persist any more, the VMI becomes Pending, and the steps that follow are taken.
 func (r *Reconciler) admit(ctx context.Context, t *turn) (time.Duration, error) {
 	vmi := t.vmi
 	cluster, err := r.cluster(ctx)
@@ -57,6 +57,7 @@ func (r *Reconciler) admit(ctx context.Context, t *turn) (time.Duration, error) 
 	}
 	controllerutil.AddFinalizer(defaulted, v1.VMIFinalizer)
 	if equality.Semantic.DeepEqual(defaulted.Spec, vmi.Spec) && slices.Equal(defaulted.Finalizers, vmi.Finalizers) {
+		vmi.Status.SetPhase(v1.Pending, r.now())
 		return 0, nil
 	}
 	err = kit.SortedRefusal(r.persist(ctx, vmi, defaulted))

@@ -2,13 +2,10 @@ package vmi
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -21,26 +18,27 @@ func (r *Reconciler) companions(ctx context.Context, vmi *v1.VirtualMachineInsta
 		if p.Name == vmi.LauncherPod() {
 			continue
 		}
-		pod := &corev1.Pod{}
-		key := client.ObjectKey{Namespace: vmi.Namespace, Name: p.Name}
-		err := r.Client.Get(ctx, key, pod)
-		if apierrors.IsNotFound(err) && (p.UID != "" || vmi.DeletionTimestamp != nil) {
-			err = r.Live.Get(ctx, key, pod) // the cache may be behind
+		pod, _, err := r.ownPod(ctx, vmi, p.Name, p.UID != "" || vmi.DeletionTimestamp != nil)
+		if err != nil {
+			return nil, err
 		}
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return nil, fmt.Errorf("get launcher pod %s: %w", p.Name, err)
-		case owns(vmi, pod):
+		if pod != nil {
 			found[p.Name] = pod
 		}
 	}
 	return found, nil
 }
 
-// noteCompanions brings the status up to date with the VMI's other pods.
+// unwatchedDelay is the time between two looks at a VMI of which a pod's end makes no event.
+const unwatchedDelay = 2 * time.Second
+
+// noteCompanions brings the status up to date with the VMI's other pods. It returns when to look again if a pod's end
+// makes no event for the VMI.
 func (r *Reconciler) noteCompanions(_ context.Context, t *turn) (time.Duration, error) {
 	observeCompanions(t.vmi, t.companions)
+	if t.pod != nil && !t.watched || t.vmi.DeletionTimestamp != nil && len(t.companions) > 0 {
+		return unwatchedDelay, nil
+	}
 	return 0, nil
 }
 

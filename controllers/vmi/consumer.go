@@ -71,10 +71,9 @@ func (r *Reconciler) consume(ctx context.Context, vmi *v1.VirtualMachineInstance
 	}
 	observeScheduling(&vmi.Status, pod, r.now())
 	permitted(&vmi.Status)
-	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	since := r.Clock.Since(endOf(pod, r.Clock.Now()))
 	// This clock may have been set back since the pod was made.
-	if !ended || pod.DeletionTimestamp != nil || since < r.retryAfter(vmi, consumerTime) && since > -longestDelay {
+	if !ended(pod) || pod.DeletionTimestamp != nil || since < r.retryAfter(vmi, consumerTime) && since > -longestDelay {
 		return fmt.Sprintf("consumer %s is %s", name, pod.Status.Phase), nil
 	}
 	return fmt.Sprintf("consumer %s ended in vain, and is made anew", name), r.deletePod(ctx, pod)
@@ -129,7 +128,7 @@ func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineI
 func (r *Reconciler) consumed(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	pod := &corev1.Pod{}
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: ConsumerName(vmi)}, pod)
-	if apierrors.IsNotFound(err) || err == nil && (!owns(vmi, pod) || pod.DeletionTimestamp != nil) {
+	if apierrors.IsNotFound(err) || err == nil && !owns(vmi, pod) {
 		return nil
 	}
 	if err != nil {
@@ -139,6 +138,9 @@ func (r *Reconciler) consumed(ctx context.Context, vmi *v1.VirtualMachineInstanc
 }
 
 func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	if pod.DeletionTimestamp != nil {
+		return nil
+	}
 	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete pod %s: %w", pod.Name, err)
 	}

@@ -89,8 +89,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if t.world, err = r.look(ctx, vmi); err != nil {
 		return ctrl.Result{}, err
 	}
-	steps := decide(t.world).course()
-	wait, failure := r.take(ctx, t, steps.before)
+	steps := r.course(decide(t.world))
+	wait, failure := take(ctx, t, steps.before)
 	if errors.Is(failure, errSkipAll) {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if failure == nil {
 		var again time.Duration
-		again, failure = r.take(ctx, t, steps.after)
+		again, failure = take(ctx, t, steps.after)
 		wait = kit.Sooner(wait, again)
 	}
 	return ctrl.Result{RequeueAfter: wait}, kit.IgnoreConflict(failure)
@@ -117,9 +117,7 @@ func (r *Reconciler) look(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 	if w.stateGone, err = r.stateGone(ctx, vmi, w.pod); err != nil {
 		return w, err
 	}
-	if last, known := r.ends.of(vmi); known {
-		w.last = &last
-	}
+	w.last = r.ends.of(vmi)
 	return w, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,21 +17,19 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// errFilling means that a DataVolume is still filling a disk.
-var errFilling = errors.New("a disk is being filled")
-
 // filler returns the DataVolume that owns a claim and fills its disk, or nil.
 func filler(claim *corev1.PersistentVolumeClaim) *metav1.OwnerReference {
 	return owner.Reference(claim, v1.DataVolumeGroupVersionKind.GroupKind())
 }
 
-// filled reports whether the disks of all the VMI's claims may be used. If not, it writes into the status what
-// the VMI waits for. A claim that CDI fills exists before its content does. The cluster may get or lose CDI's
+// waitForDisks keeps a VMI from its pod while one of its disks is being filled, and writes into the status what the
+// VMI waits for. A claim that CDI fills exists before its content does. The cluster may get or lose CDI's
 // kinds at any time, so no DataVolume is watched. A VMI that waits for a DataVolume asks again.
-func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
+func (r *Reconciler) waitForDisks(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
 	fillings, err := r.fillings(ctx, vmi)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	waits := next(fillings)
 	if slices.ContainsFunc(fillings, func(p datavolume.Progress) bool { return p.Unbound }) {
@@ -45,12 +44,14 @@ func (r *Reconciler) filled(ctx context.Context, vmi *v1.VirtualMachineInstance)
 			permitted(&vmi.Status)
 		}
 	}
-	if waits != nil {
-		r.waitForDisk(vmi, *waits)
-		return false, err
+	if waits == nil {
+		return 0, err // Provisioning stays until the launcher pod is made: see wasRejected
 	}
-	// Provisioning stays until the launcher pod is made: see wasRejected.
-	return err == nil, err
+	waited := r.noteFilling(vmi, *waits)
+	if err != nil {
+		return 0, err
+	}
+	return datavolume.Pause(waited), errSkipRest
 }
 
 // fillings returns the progress of the DataVolumes that own the VMI's claims, up to the first that has failed.
@@ -109,7 +110,8 @@ func (r *Reconciler) dataVolume(ctx context.Context, namespace string,
 	return volume, err
 }
 
-func (r *Reconciler) waitForDisk(vmi *v1.VirtualMachineInstance, p datavolume.Progress) {
+// noteFilling writes into the status which disk is being filled, and returns how long the VMI has waited for disks.
+func (r *Reconciler) noteFilling(vmi *v1.VirtualMachineInstance, p datavolume.Progress) time.Duration {
 	r.notCreated(vmi)
 	if p.Failed {
 		vmi.Status.Complain(v1.ReasonDataVolumeFailed, p.Message, r.now())
@@ -119,4 +121,5 @@ func (r *Reconciler) waitForDisk(vmi *v1.VirtualMachineInstance, p datavolume.Pr
 	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionProvisioning,
 		Status: metav1.ConditionTrue,
 		Reason: v1.ReasonDataVolumeNotReady, Message: p.Message}, r.now())
+	return r.Clock.Since(vmi.Status.Condition(v1.ConditionProvisioning).LastTransitionTime.Time)
 }

@@ -45,13 +45,15 @@ func (e *ends) remember(vmi types.UID, pod string, last end) {
 	e.byVMI[vmi] = podsEnd{pod, last}
 }
 
-// of returns how the VM ended in the pod that has the VMI's guest. How it ended in a pod that the guest has left
-// says nothing.
-func (e *ends) of(vmi *v1.VirtualMachineInstance) (end, bool) {
+// of returns how the VM ended in the pod that has the VMI's guest, or nil. How it ended in a pod that the guest has
+// left says nothing.
+func (e *ends) of(vmi *v1.VirtualMachineInstance) *end {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	last, ok := e.byVMI[vmi.UID]
-	return last.end, ok && last.pod == vmi.LauncherPod()
+	if last, ok := e.byVMI[vmi.UID]; ok && last.pod == vmi.LauncherPod() {
+		return &last.end
+	}
+	return nil
 }
 
 func (e *ends) forget(vmi types.UID) {
@@ -128,7 +130,7 @@ func (r *Reconciler) podEvents() handler.EventHandler {
 func podEnd(pod *corev1.Pod) (end, bool) {
 	c := computeStatus(pod)
 	switch {
-	case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
+	case !ended(pod):
 		return end{}, false
 	case c != nil && c.State.Running != nil && pod.Status.Reason == "":
 		// Kubernetes says so of the pods of a node that is out of service, before it deletes them.

@@ -33,18 +33,16 @@ func (r *Reconciler) chooseFrequency(ctx context.Context, t *turn) (time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	f := chooseTSC(fit, config.Cluster.MinimumTSC())
-	if f == 0 {
-		return 0, nil
+	if f := chooseTSC(fit, config.Cluster.MinimumTSC()); f != 0 {
+		vmi.Status.TopologyHints = &v1.TopologyHints{TSCFrequency: ptr.To(f)}
 	}
-	vmi.Status.TopologyHints, t.chosen = &v1.TopologyHints{TSCFrequency: ptr.To(f)}, true
 	return 0, nil
 }
 
 // writeFrequency keeps a VMI from its pod until a frequency that was just chosen is written. The event of the write
 // brings the VMI back.
 func (r *Reconciler) writeFrequency(_ context.Context, t *turn) (time.Duration, error) {
-	if t.chosen {
+	if t.vmi.Status.TopologyHints != nil && t.before.Status.TopologyHints == nil {
 		return 0, errSkipRest
 	}
 	return 0, nil

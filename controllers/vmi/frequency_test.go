@@ -42,7 +42,7 @@ func TestGuestGetsTheLowestTSCFrequency(t *testing.T) {
 		t.Errorf("with a frequency: %s, %s", reason, message)
 	}
 	plain := on(c.get(), nil)
-	if _, err := c.chooseFrequency(t.Context(), plain); err != nil || plain.chosen ||
+	if _, err := c.chooseFrequency(t.Context(), plain); err != nil ||
 		plain.vmi.Status.TopologyHints != nil {
 		t.Errorf("a guest that needs none: %+v, %v", plain.vmi.Status.TopologyHints, err)
 	}

@@ -22,14 +22,18 @@ import (
 // tells when a policy changes: see migration.Policies.
 const policyDelay = 30 * time.Second
 
-// observeMoves writes of each volume whether a migration copies its disk to another claim. It returns after how
+// noteMoves writes of each volume whether a migration copies its disk to another claim. It returns after how
 // long to look again, because a policy may change. During a migration, and while the policies cannot be read,
 // it stays as it was whether a disk is copied.
-func (r *Reconciler) observeMoves(ctx context.Context, vmi *v1.VirtualMachineInstance,
-	vm *v1.VirtualMachine) time.Duration {
+func (r *Reconciler) noteMoves(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
+	vm, err := r.machine(ctx, r.Client, vmi)
+	if err != nil {
+		return 0, err
+	}
 	r.observeUpdate(vmi, vm)
 	if vmi.Migration() != nil || r.Policy == nil {
-		return 0
+		return 0, nil
 	}
 	candidates := copyable(vmi, vm)
 	permitted, again := false, time.Duration(0)
@@ -37,7 +41,7 @@ func (r *Reconciler) observeMoves(ctx context.Context, vmi *v1.VirtualMachineIns
 		policy, err := r.Policy(ctx, vmi)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "find out whether disks may be copied")
-			return policyDelay
+			return policyDelay, nil
 		}
 		permitted, again = policy.CopiesClaims(), policyDelay
 	}
@@ -45,7 +49,7 @@ func (r *Reconciler) observeMoves(ctx context.Context, vmi *v1.VirtualMachineIns
 		s := &vmi.Status.VolumeStatus[i]
 		s.Moves = permitted && slices.Contains(candidates, s.Name)
 	}
-	return again
+	return again, nil
 }
 
 // observeUpdate takes over from the VM which claims its user named for the guest's disks, and what the VM says of that.
@@ -114,10 +118,14 @@ func (r *Reconciler) machine(ctx context.Context, from client.Reader,
 // unnotedDelay is the time between two looks at a VM that has not taken over which claims have its disks.
 const unnotedDelay = time.Second
 
-// letGo lets a deleted VMI go whose pods are gone. The VM must have in its status which claims have the disks
+// dismiss lets a deleted VMI go once its pods are gone. The VM must have in its status which claims have the disks
 // of the VMI. Otherwise the next start would use other disks. The same holds for the claim with the guest's
 // state.
-func (r *Reconciler) letGo(ctx context.Context, vmi *v1.VirtualMachineInstance) (time.Duration, error) {
+func (r *Reconciler) dismiss(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
+	if t.pod != nil || holdUp(t.world) {
+		return 0, nil
+	}
 	if hasClaims(vmi) {
 		vm, err := r.machine(ctx, r.Live, vmi)
 		if err != nil {

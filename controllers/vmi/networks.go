@@ -62,9 +62,3 @@ func macOn(vmi *v1.VirtualMachineInstance, n *v1.Network) string {
 	}
 	return v1.MAC(vmi.UID, n.Name)
 }
-
-// observeBindings notes what the KubeVirt object says of the plugins of the VMI's interfaces. A later change of
-// the object concerns later guests.
-func observeBindings(vmi *v1.VirtualMachineInstance, cluster *v1.KubeVirtConfiguration) {
-	vmi.Status.Bindings = cluster.Bindings(&vmi.Spec)
-}

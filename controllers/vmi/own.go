@@ -15,29 +15,33 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 )
 
-// pod returns the launcher pod that has the VMI's guest, or nil. A pod of the right name that is not the VMI's
-// own does not count, whatever its labels say. watched says whether the pod's changes bring us back. A pod
-// without the launchers' label is not in the cache, and a pod without owner may name another VMI, or none.
+// pod returns the launcher pod that has the VMI's guest, or nil. watched says whether the pod's changes bring us
+// back. A pod without the launchers' label is not in the cache, and a pod without owner may name another VMI, or none.
 func (r *Reconciler) pod(ctx context.Context,
-	vmi *v1.VirtualMachineInstance) (found *corev1.Pod, watched bool, err error) {
-	pod := &corev1.Pod{}
-	watched = true
-	key := client.ObjectKey{Namespace: vmi.Namespace, Name: vmi.LauncherPod()}
+	vmi *v1.VirtualMachineInstance) (pod *corev1.Pod, watched bool, err error) {
+	// A VMI ends when its pod is gone, so the cache, which may be behind, is not enough.
+	live := (vmi.Status.Phase != "" || vmi.DeletionTimestamp != nil) && !vmi.IsFinal()
+	pod, watched, err = r.ownPod(ctx, vmi, vmi.LauncherPod(), live)
+	return pod, watched && nameOfVMI(pod) == vmi.Name, err
+}
+
+// ownPod returns the VMI's pod of a name, or nil. A pod of the right name that is not the VMI's own does not count,
+// whatever its labels say. What the cache does not have is read past it if live is set.
+func (r *Reconciler) ownPod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string,
+	live bool) (pod *corev1.Pod, cached bool, err error) {
+	pod = &corev1.Pod{}
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: name}
 	err = r.Client.Get(ctx, key, pod)
-	if apierrors.IsNotFound(err) && (vmi.Status.Phase != "" || vmi.DeletionTimestamp != nil) && !vmi.IsFinal() {
-		// A VMI ends when its pod is gone, so the cache, which may be behind, is not enough.
-		watched = false
+	if cached = !apierrors.IsNotFound(err); !cached && live {
 		err = r.Live.Get(ctx, key, pod)
 	}
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err), err == nil && !owns(vmi, pod):
 		return nil, false, nil
 	case err != nil:
-		return nil, false, fmt.Errorf("get launcher pod %s: %w", key.Name, err)
-	case !owns(vmi, pod):
-		return nil, false, nil
+		return nil, false, fmt.Errorf("get launcher pod %s: %w", name, err)
 	}
-	return pod, watched && nameOfVMI(pod) == vmi.Name, nil
+	return pod, cached, nil
 }
 
 // owns reports whether a pod of the right name is the VMI's. Where a VMI is deleted with --cascade=orphan, the

@@ -16,8 +16,6 @@ type turn struct {
 	before *v1.VirtualMachineInstance
 	// missing is the name of the first claim that does not exist, or "". noteVolumes finds it.
 	missing string
-	// chosen means that chooseFrequency has just chosen a frequency.
-	chosen bool
 }
 
 var (
@@ -28,7 +26,7 @@ var (
 )
 
 // step is one step of a turn. It returns after how long to look at the VMI again if nothing changes, or 0.
-type step func(r *Reconciler, ctx context.Context, t *turn) (time.Duration, error)
+type step func(ctx context.Context, t *turn) (time.Duration, error)
 
 // course is what is done for a VMI in a phase. A step that fails ends its list. The status is written all the same,
 // and the steps after the write are not taken.
@@ -38,113 +36,105 @@ type course struct {
 }
 
 // course returns the steps of a phase, in order.
-func (p phase) course() course {
+func (r *Reconciler) course(p phase) course {
+	settled := []step{
+		// The pod becomes Ready after the VMI says that its guest runs, and not before.
+		r.openGate,
+		r.follow,
+		// The labels come last: they can wait.
+		r.label,
+	}
 	switch p {
 	case removing:
 		return course{before: []step{
-			(*Reconciler).noteEnd,
-			// noteEnd has noted the VMI's own pod, to which this adds the others.
-			(*Reconciler).noteCompanions,
-			(*Reconciler).returnUnwatched,
+			r.noteCompanions,
+			r.noteEnd,
 			// What is above holds also if a pod cannot be deleted.
-			(*Reconciler).removePods,
+			r.removePods,
 			// A node has trouble with the removal of a pod only once the pod is deleted.
-			(*Reconciler).explainRemoval,
+			r.explainRemoval,
 		}, after: []step{
 			// How the VMI ended must be in its status before the VMI goes: its VM reads that.
-			(*Reconciler).dismiss,
+			r.dismiss,
 		}}
 	case over:
-		return course{after: []step{(*Reconciler).forgetEnd, (*Reconciler).label}}
+		return course{after: []step{r.forgetEnd, r.label}}
 	case crossing:
 		return course{before: []step{waitFor(betweenDelay)}}
 	case unseen:
 		return course{before: []step{waitFor(earlyDelay)}}
 	case replacing:
 		return course{before: []step{
-			(*Reconciler).noteCompanions,
-			(*Reconciler).returnUnwatched,
+			r.noteCompanions,
 			// What is above holds also if the pod cannot be deleted.
-			(*Reconciler).replace,
-		}, after: settled()}
+			r.replace,
+		}, after: settled}
 	case following:
 		return course{before: []step{
-			(*Reconciler).returnUnwatched,
-			(*Reconciler).noteBindings,
-			(*Reconciler).noteVolumes,
-			// noteVolumes makes the list of volumes, to which these two add.
-			(*Reconciler).noteState,
-			(*Reconciler).noteMoves,
-			// Whether the guest can move depends on its bindings, volumes and state.
-			(*Reconciler).notePod,
-			// notePod has noted the VMI's own pod, to which this adds the others.
-			(*Reconciler).noteCompanions,
+			r.noteCompanions,
+			r.noteBindings,
+			r.noteVolumes,
+			// noteVolumes makes the list of volumes, to which this adds.
+			r.noteMoves,
+			// What a guest has lost stays in the status of a VMI that ends, and notePod may end the VMI.
+			r.noteLosses,
+			// Whether the guest can move depends on its bindings, volumes and state, and on what it has lost.
+			r.noteMigratable,
+			r.notePod,
 			// What is above holds also if something below cannot be read.
 			// notePod has written the scheduler's complaint, to which this adds.
-			(*Reconciler).explainScheduling,
+			r.explainScheduling,
 			// notePod may have ended the VMI, which shares nothing then.
-			(*Reconciler).noteSharedMAC,
+			r.noteSharedMAC,
 			// notePod has written what stops the pod's containers. This is about what comes before them.
-			(*Reconciler).explainSandbox,
-		}, after: settled()}
+			r.explainSandbox,
+		}, after: settled}
 	case ending:
 		return course{before: []step{
-			(*Reconciler).noteCompanions,
+			r.noteCompanions,
 			// A spec that is not valid is a better reason than a pod that is gone.
-			(*Reconciler).admit,
-			(*Reconciler).endWithPod,
+			r.admit,
+			r.endWithPod,
 		}}
 	}
 	return course{before: []step{
-		(*Reconciler).noteCompanions,
-		patiently(
+		r.noteCompanions,
+		r.patiently(
 			// Nothing is made for a VMI that is not valid, or not complete.
-			(*Reconciler).admit,
-			(*Reconciler).notePending,
-			(*Reconciler).noteVolumes,
+			r.admit,
+			r.noteVolumes,
 			// The claim for the state comes after all other claims, for one of which the VMI may wait in vain.
-			(*Reconciler).makeState,
-			(*Reconciler).chooseFrequency,
-			(*Reconciler).noteBindings,
+			r.makeState,
+			r.chooseFrequency,
+			r.noteBindings,
 			// Whether the guest can move depends on all of the above. It is said also while the VMI waits.
-			(*Reconciler).noteMigratable,
-			(*Reconciler).waitForClaims,
+			r.noteMigratable,
+			r.waitForClaims,
 			// Only a claim that is there can be filled.
-			(*Reconciler).waitForDisks,
+			r.waitForDisks,
 			// The status must have the frequency before a pod selects nodes by it: it cannot be found again.
-			(*Reconciler).writeFrequency,
+			r.writeFrequency,
 			// The VMI may have waited for long, and not be valid any more.
-			(*Reconciler).checkAgain,
-			(*Reconciler).createPod,
+			r.checkAgain,
+			// The status says nothing of a new pod before the scheduler has looked at it.
+			r.createPod,
 		),
-		// The status says nothing of a new pod before the scheduler has looked at it.
-		(*Reconciler).waitIfUnseen,
-	}, after: settled()}
-}
-
-// settled returns the steps of a VMI that goes on, once its status is written.
-func settled() []step {
-	return []step{
-		// The pod becomes Ready after the VMI says that its guest runs, and not before.
-		(*Reconciler).openGate,
-		(*Reconciler).follow,
-		// The labels come last: they can wait.
-		(*Reconciler).label,
-	}
+	}, after: settled}
 }
 
 // patiently returns a step that takes others, and has what the cluster refuses tried again later.
-func patiently(steps ...step) step {
-	return func(r *Reconciler, ctx context.Context, t *turn) (time.Duration, error) {
-		_, err := r.take(ctx, t, steps)
-		return r.patient(t.vmi, err)
+func (r *Reconciler) patiently(steps ...step) step {
+	return func(ctx context.Context, t *turn) (time.Duration, error) {
+		wait, err := take(ctx, t, steps)
+		again, err := r.patient(t.vmi, err)
+		return kit.Sooner(wait, again), err
 	}
 }
 
 // take takes steps until one fails. It returns the shortest wait that they return.
-func (r *Reconciler) take(ctx context.Context, t *turn, steps []step) (after time.Duration, err error) {
+func take(ctx context.Context, t *turn, steps []step) (after time.Duration, err error) {
 	for _, s := range steps {
-		wait, err := s(r, ctx, t)
+		wait, err := s(ctx, t)
 		after = kit.Sooner(after, wait)
 		if errors.Is(err, errSkipRest) {
 			return after, nil
@@ -158,17 +148,5 @@ func (r *Reconciler) take(ctx context.Context, t *turn, steps []step) (after tim
 
 // waitFor returns a step that ends the turn, and has the VMI looked at again after a time.
 func waitFor(after time.Duration) step {
-	return func(*Reconciler, context.Context, *turn) (time.Duration, error) { return after, errSkipAll }
-}
-
-// unwatchedDelay is the time between two looks at a VMI whose pod's end makes no event for the
-// VMI.
-const unwatchedDelay = 2 * time.Second
-
-// returnUnwatched returns when to look again at a VMI of which a pod's end makes no event.
-func (r *Reconciler) returnUnwatched(_ context.Context, t *turn) (time.Duration, error) {
-	if t.pod != nil && !t.watched || t.vmi.DeletionTimestamp != nil && len(t.companions) > 0 {
-		return unwatchedDelay, nil
-	}
-	return 0, nil
+	return func(context.Context, *turn) (time.Duration, error) { return after, errSkipAll }
 }

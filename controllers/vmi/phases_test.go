@@ -17,6 +17,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
+	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
 )
 
 // TestOneTurnSaysWhetherTheGuestCanMove: the first turn knows all on which it depends whether a guest can move, with
@@ -91,6 +92,23 @@ func TestOneTurnSaysWhichDisksMove(t *testing.T) {
 	if can := s.Condition(v1.ConditionLiveMigratable); len(s.VolumeStatus) != 1 || !s.VolumeStatus[0].Moves ||
 		can == nil || can.Status != metav1.ConditionTrue {
 		t.Errorf("%+v, %+v", s.VolumeStatus, can)
+	}
+}
+
+// TestOneTurnSaysThatAGuestWithoutItsFilesStays: the turn that says that the guest has lost a file system also says
+// that it cannot move.
+func TestOneTurnSaysThatAGuestWithoutItsFilesStays(t *testing.T) {
+	pod := gated(t)
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{
+		{Name: v1.FilesystemContainerPrefix + "data", State: exited(sidecar.ExitLost)}}
+	c := newCluster(t, v1.Running, interceptor.Funcs{}, pod)
+	if err := c.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	s := c.get().Status
+	if can := s.Condition(v1.ConditionLiveMigratable); s.Condition(v1.ConditionFilesystemFailed) == nil || can == nil ||
+		can.Reason != v1.ReasonVirtioFSNotMigratable {
+		t.Errorf("%+v", s.Conditions)
 	}
 }
 
@@ -170,13 +188,12 @@ func TestStepsEndWithTheOneThatFails(t *testing.T) {
 		taken := 0
 		var steps []step
 		for _, a := range c.answers {
-			steps = append(steps, func(*Reconciler, context.Context, *turn) (time.Duration, error) {
+			steps = append(steps, func(context.Context, *turn) (time.Duration, error) {
 				taken++
 				return a.wait, a.err
 			})
 		}
-		r := &Reconciler{}
-		if wait, err := r.take(t.Context(), &turn{}, steps); wait != c.wait || !errors.Is(err, c.err) || taken != c.taken {
+		if wait, err := take(t.Context(), &turn{}, steps); wait != c.wait || !errors.Is(err, c.err) || taken != c.taken {
 			t.Errorf("%s: %d steps, %d, %v", name, taken, wait, err)
 		}
 	}

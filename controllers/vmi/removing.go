@@ -28,37 +28,22 @@ func (r *Reconciler) noteEnd(_ context.Context, t *turn) (time.Duration, error) 
 	return 0, nil
 }
 
-// removePods deletes the pods of a deleted VMI.
+// removePods deletes the pods of a deleted VMI. The deletion asks the guest to shut down, and works also while
+// virt-handler is down.
 func (r *Reconciler) removePods(ctx context.Context, t *turn) (time.Duration, error) {
-	errs := []error{kit.IgnoreConflict(r.remove(ctx, t.vmi, t.pod))}
-	for _, pod := range t.companions {
-		if pod.DeletionTimestamp == nil {
-			errs = append(errs, kit.IgnoreConflict(r.deletePod(ctx, pod)))
+	var errs []error
+	if pod := t.pod; pod != nil && pod.DeletionTimestamp == nil {
+		err := r.deletePod(ctx, pod)
+		if err == nil {
+			r.Events.Eventf(t.vmi, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete",
+				"Deleted virtual machine pod %s", pod.Name)
 		}
+		errs = append(errs, kit.IgnoreConflict(err))
+	}
+	for _, pod := range t.companions {
+		errs = append(errs, kit.IgnoreConflict(r.deletePod(ctx, pod)))
 	}
 	return 0, errors.Join(errs...)
-}
-
-// remove deletes the launcher pod. The deletion asks the guest to shut down, and works also
-// while virt-handler is down.
-func (r *Reconciler) remove(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	if pod == nil || pod.DeletionTimestamp != nil {
-		return nil
-	}
-	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
-		return fmt.Errorf("delete launcher pod: %w", err)
-	}
-	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod %s",
-		pod.Name)
-	return nil
-}
-
-// dismiss lets a deleted VMI go once its pods are gone.
-func (r *Reconciler) dismiss(ctx context.Context, t *turn) (time.Duration, error) {
-	if t.pod != nil || holdUp(t.world) {
-		return 0, nil
-	}
-	return r.letGo(ctx, t.vmi)
 }
 
 // goneDelay is how much longer than its grace period a pod may take to end before its node counts as gone.

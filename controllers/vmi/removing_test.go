@@ -53,7 +53,7 @@ func TestReconcileOrphanedPod(t *testing.T) {
 	if queue.Len() != 1 {
 		t.Error("that its pod is gone does not bring the VMI back")
 	}
-	if last, ok := c.ends.of(vmi); !ok || last.reason != "OOMKilled" {
+	if last := c.ends.of(vmi); last == nil || last.reason != "OOMKilled" {
 		t.Errorf("it ended as %+v", last)
 	}
 	pod.Finalizers = nil

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
@@ -21,7 +20,7 @@ const replaceAfter = 3 * time.Second
 func (r *Reconciler) replace(ctx context.Context, t *turn) (time.Duration, error) {
 	vmi, pod := t.vmi, t.pod
 	noted := wasRejected(&vmi.Status)
-	whyReplaced(t.world).note(&vmi.Status, r.now())
+	r.noteReplaced(vmi, pod, t.stateGone)
 	if pod.DeletionTimestamp != nil || !noted {
 		// The status must say first that the pod is replaced: without that, a pod that is
 		// gone would end the VMI. The event of the status write brings us back.
@@ -33,10 +32,7 @@ func (r *Reconciler) replace(ctx context.Context, t *turn) (time.Duration, error
 	if wait := r.retryAfter(vmi, replaceAfter) - waited; wait > 0 && waited > -longestDelay {
 		return min(wait, longestDelay), nil
 	}
-	if err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
-		return 0, fmt.Errorf("delete launcher pod that cannot start: %w", err)
-	}
-	return 0, nil
+	return 0, r.deletePod(ctx, pod)
 }
 
 // rejected reports whether the kubelet rejected the pod, as it does while the slots' device plugin or the node
@@ -52,29 +48,18 @@ func launched(status *v1.VirtualMachineInstanceStatus) bool {
 	return status.Phase == v1.Scheduled || status.Phase == v1.Running
 }
 
-// replacement is why a VMI's pod is being replaced: the condition's reason, which wasRejected knows, and message.
-type replacement struct{ reason, message string }
-
-// whyReplaced returns why no guest can start in the VMI's pod.
-func whyReplaced(w world) replacement {
-	if rejected(w.pod) {
-		return rejection(w.pod)
-	}
-	return replacement{v1.ReasonPvcNotFound, fmt.Sprintf("PVC %s/%s, which had the guest's state, is gone; "+
-		"it is made anew and empty, and the launcher pod too", w.vmi.Namespace, w.stateGone)}
-}
-
-// rejection returns why a rejected pod is replaced.
-func rejection(pod *corev1.Pod) replacement {
-	return replacement{v1.ReasonRejected,
-		"the node turned the launcher pod away, and it is made anew: " + pod.Status.Message}
-}
-
-// note writes into the status why the pod is being replaced. The VMI becomes Scheduling, because the kubelet
-// may reject a pod before the status reports the pod.
-func (why replacement) note(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
+// noteReplaced writes into the status why the pod, in which no guest can start, is being replaced: wasRejected knows
+// the reasons. The VMI becomes Scheduling, because the kubelet may reject a pod before the status reports the pod.
+func (r *Reconciler) noteReplaced(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, stateGone string) {
+	status, now := &vmi.Status, r.now()
 	status.SetPhase(v1.Scheduling, now)
-	status.Complain(why.reason, why.message, now)
+	if stateGone != "" {
+		status.Complain(v1.ReasonPvcNotFound, fmt.Sprintf("PVC %s/%s, which had the guest's state, is gone; "+
+			"it is made anew and empty, and the launcher pod too", vmi.Namespace, stateGone), now)
+	} else {
+		status.Complain(v1.ReasonRejected,
+			"the node turned the launcher pod away, and it is made anew: "+pod.Status.Message, now)
+	}
 	setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is being made anew", now)
 	endEviction(status)
 }

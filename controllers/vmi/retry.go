@@ -7,7 +7,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -30,21 +29,12 @@ const vanishedDelay = time.Second
 func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Duration, error) {
 	const soonest = 5 * time.Second
 	switch {
-	case errors.Is(err, errFilling):
-		waited := time.Duration(0)
-		if c := vmi.Status.Condition(v1.ConditionProvisioning); c != nil {
-			waited = r.Clock.Since(c.LastTransitionTime.Time)
-		}
-		return datavolume.Pause(waited), nil
 	case errors.Is(err, errVanished), errors.Is(err, errContended):
 		return vanishedDelay, nil
-	case errors.Is(err, errNoState), errors.Is(err, errNoResource):
+	case errors.Is(err, errNoState), errors.Is(err, errNoResource), isRefusal(err), kit.PresetsUnread(err):
 		return r.retryAfter(vmi, soonest), nil
 	}
-	if err == nil || !(isRefusal(err) || kit.PresetsUnread(err)) {
-		return 0, err
-	}
-	return r.retryAfter(vmi, soonest), nil
+	return 0, err
 }
 
 // isRefusal reports whether the API server will not do something until somebody changes the cluster.

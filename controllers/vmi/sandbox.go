@@ -40,7 +40,7 @@ func (r *Reconciler) explainSandbox(ctx context.Context, t *turn) (time.Duration
 	vmi, pod := t.vmi, t.pod
 	since, waits := unconnected(pod)
 	if !waits {
-		connected(&vmi.Status)
+		vmi.Status.EndComplaint(v1.OwnerSandbox)
 		return 0, nil
 	}
 	patience := plainConnectPatience
@@ -194,9 +194,4 @@ func complaint(message string) string {
 		}
 	}
 	return control.Printable(message, maxComplaint)
-}
-
-// connected takes a complaint of explainSandbox back, once the node has connected the pod.
-func connected(status *v1.VirtualMachineInstanceStatus) {
-	status.EndComplaint(v1.OwnerSandbox)
 }

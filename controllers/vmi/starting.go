@@ -16,30 +16,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
-// notePending makes the VMI Pending.
-func (r *Reconciler) notePending(_ context.Context, t *turn) (time.Duration, error) {
-	begin(&t.vmi.Status, r.now())
-	return 0, nil
-}
-
-// makeState makes sure that there is a claim for the guest's state.
-func (r *Reconciler) makeState(ctx context.Context, t *turn) (time.Duration, error) {
-	if t.missing != "" {
-		return 0, nil
-	}
-	cluster, err := r.cluster(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return 0, r.keepState(ctx, t.vmi, cluster)
-}
-
-// noteMigratable notes in the status whether the guest can move.
-func (r *Reconciler) noteMigratable(_ context.Context, t *turn) (time.Duration, error) {
-	observeMigratable(t.vmi, r.now())
-	return 0, nil
-}
-
 // notCreated notes in the status that the VMI has no pod yet.
 func (r *Reconciler) notCreated(vmi *v1.VirtualMachineInstance) {
 	setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
@@ -55,15 +31,6 @@ func (r *Reconciler) waitForClaims(_ context.Context, t *turn) (time.Duration, e
 	t.vmi.Status.Complain(v1.ReasonPvcNotFound, fmt.Sprintf("%s %s/%s does not exist, waiting for it to appear",
 		claimKind(t.vmi, t.missing), t.vmi.Namespace, t.missing), r.now())
 	return 0, errSkipRest
-}
-
-// waitForDisks keeps a VMI from its pod while one of its disks is being filled.
-func (r *Reconciler) waitForDisks(ctx context.Context, t *turn) (time.Duration, error) {
-	filled, err := r.filled(ctx, t.vmi)
-	if err == nil && !filled {
-		err = errFilling
-	}
-	return 0, err
 }
 
 // checkAgain ends a VMI that is not valid any more. A host disk may have been permitted, and a plugin of an
@@ -104,7 +71,7 @@ func (r *Reconciler) createPod(ctx context.Context, t *turn) (time.Duration, err
 	switch {
 	case err == nil:
 	case apierrors.IsAlreadyExists(err):
-		return 0, r.adoptPod(ctx, t, pod.Name, err)
+		return r.adoptPod(ctx, t, pod.Name, err)
 	case apierrors.IsConflict(err):
 		return 0, fmt.Errorf("create launcher pod: %w: %s", errContended, err)
 	default:
@@ -114,9 +81,7 @@ func (r *Reconciler) createPod(ctx context.Context, t *turn) (time.Duration, err
 		pod.Name)
 	vmi.Status.RemoveCondition(v1.ConditionSynchronized)
 	vmi.Status.RemoveCondition(v1.ConditionReady) // of a pod before
-	t.pod = pod
-	observe(&vmi.Status, pod, r.now())
-	return 0, nil
+	return r.noteNewPod(t, pod)
 }
 
 // notCreatable notes in the status why the pod cannot be created, and returns the error.
@@ -128,24 +93,33 @@ func (r *Reconciler) notCreatable(vmi *v1.VirtualMachineInstance, err error) err
 
 // adoptPod takes the pod that has the launcher pod's name already, if the pod is the VMI's: the cache was behind.
 // exists is the API server's refusal of another.
-func (r *Reconciler) adoptPod(ctx context.Context, t *turn, name string, exists error) error {
+func (r *Reconciler) adoptPod(ctx context.Context, t *turn, name string, exists error) (time.Duration, error) {
 	pod := &corev1.Pod{}
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: t.vmi.Namespace, Name: name}, pod)
 	switch {
 	case apierrors.IsNotFound(err):
-		return errVanished
+		return 0, errVanished
 	case err != nil:
-		return fmt.Errorf("get pod %s: %w", name, err)
+		return 0, fmt.Errorf("get pod %s: %w", name, err)
 	case !owns(t.vmi, pod):
-		return r.notCreatable(t.vmi,
+		return 0, r.notCreatable(t.vmi,
 			fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it: %w", name, exists))
 	case rejected(pod):
-		rejection(pod).note(&t.vmi.Status, r.now())
-	default:
-		t.pod = pod
-		observe(&t.vmi.Status, pod, r.now())
+		r.noteReplaced(t.vmi, pod, "")
+		return 0, nil
 	}
-	return nil
+	return r.noteNewPod(t, pod)
+}
+
+// noteNewPod brings the status up to date with a pod that was just made. It ends the turn of a VMI whose pod the
+// scheduler has not looked at.
+func (r *Reconciler) noteNewPod(t *turn, pod *corev1.Pod) (time.Duration, error) {
+	if early(&t.before.Status, pod, r.Clock.Now()) {
+		return earlyDelay, errSkipAll
+	}
+	t.pod = pod
+	observe(&t.vmi.Status, pod, r.now())
+	return 0, nil
 }
 
 // earlyDelay is how long the scheduler has for a new pod before the VMI's status reports the
@@ -161,14 +135,6 @@ func early(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now time.Ti
 	}
 	age := now.Sub(pod.CreationTimestamp.Time) // in whole seconds, by the API server's clock
 	return pod.Spec.NodeName == "" && len(pod.Status.Conditions) == 0 && age.Abs() < 2*earlyDelay
-}
-
-// waitIfUnseen ends the turn of a VMI whose pod createPod has just made.
-func (r *Reconciler) waitIfUnseen(_ context.Context, t *turn) (time.Duration, error) {
-	if early(&t.before.Status, t.pod, r.Clock.Now()) {
-		return earlyDelay, errSkipAll
-	}
-	return 0, nil
 }
 
 // claimKind returns what the VMI calls a claim. A DataVolume's claim has the DataVolume's name.

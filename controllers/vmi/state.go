@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -40,28 +41,28 @@ func newStateClaim(vmi *v1.VirtualMachineInstance, class *storagev1.StorageClass
 	}
 }
 
-// keepState makes sure that a VMI whose state outlives it has a claim, and notes the claim in the status. A
+// makeState makes sure that a VMI whose state outlives it has a claim, and notes the claim in the status. A
 // claim that waits for its first pod does not hold up the launcher pod, which is that pod.
-func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstance,
-	cluster *v1.KubeVirtConfiguration) error {
-	if !vmi.Spec.StateClaim() {
-		return nil
+func (r *Reconciler) makeState(ctx context.Context, t *turn) (time.Duration, error) {
+	vmi := t.vmi
+	if t.missing != "" || !vmi.Spec.StateClaim() {
+		return 0, nil
 	}
 	var list corev1.PersistentVolumeClaimList
 	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.Namespace),
 		client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
-		return fmt.Errorf("list the claims with the guest's state: %w", err)
+		return 0, fmt.Errorf("list the claims with the guest's state: %w", err)
 	}
 	if slices.ContainsFunc(list.Items, isCopy) { // which of the claims counts, the cache may not know yet
 		if err := r.Live.List(ctx, &list, client.InNamespace(vmi.Namespace),
 			client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
-			return fmt.Errorf("list the claims with the guest's state: %w", err)
+			return 0, fmt.Errorf("list the claims with the guest's state: %w", err)
 		}
 	}
 	claim := stateclaim.Find(vmi, list.Items)
 	var err error
 	if claim == nil {
-		claim, err = r.makeStateClaim(ctx, vmi, cluster, leftClaims(vmi, list.Items))
+		claim, err = r.makeStateClaim(ctx, vmi, leftClaims(vmi, list.Items))
 	}
 	switch {
 	case err == nil && claim.DeletionTimestamp != nil:
@@ -71,22 +72,20 @@ func (r *Reconciler) keepState(ctx context.Context, vmi *v1.VirtualMachineInstan
 		err = fmt.Errorf("%w: the claim %s is a block device, and must be a file system; delete the claim", errNoState,
 			claim.Name)
 	}
-	switch {
-	case err == nil:
-	case !errors.Is(err, errNoState) && !isRefusal(err): // tried again soon
-		return err
-	default:
-		setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
+	if errors.Is(err, errNoState) || isRefusal(err) { // others are tried again soon
+		r.notCreated(vmi)
 		vmi.Status.Complain(v1.ReasonStateClaim, err.Error(), r.now())
-		observeMigratable(vmi, r.now())
-		return err
+		_, _ = r.noteMigratable(ctx, t) // the steps that are left are not taken
+	}
+	if err != nil {
+		return 0, err
 	}
 	// Of a VMI that had a pod the condition says that the pod is being replaced, until there is another (wasRejected).
 	if !reported(&vmi.Status) {
 		vmi.Status.EndComplaint(v1.OwnerState)
 	}
-	noteState(vmi, claim)
-	return nil
+	setState(vmi, claim)
+	return 0, nil
 }
 
 // isCopy reports whether a migration made a claim with state.
@@ -126,8 +125,8 @@ func (r *Reconciler) announceLeft(vmi *v1.VirtualMachineInstance, made string, l
 // makeStateClaim makes the claim, or returns the one that the cache does not have yet. left are the claims of
 // leftClaims.
 func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineInstance,
-	cluster *v1.KubeVirtConfiguration, left []string) (*corev1.PersistentVolumeClaim, error) {
-	class, err := r.stateClass(ctx, cluster.VMStateStorageClass)
+	left []string) (*corev1.PersistentVolumeClaim, error) {
+	class, err := r.stateClass(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -157,8 +156,12 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineI
 }
 
 // stateClass returns the class of claims with state: the configured one, or else the default.
-func (r *Reconciler) stateClass(ctx context.Context, configured string) (*storagev1.StorageClass, error) {
-	if configured != "" {
+func (r *Reconciler) stateClass(ctx context.Context) (*storagev1.StorageClass, error) {
+	cluster, err := r.cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if configured := cluster.VMStateStorageClass; configured != "" {
 		class := &storagev1.StorageClass{}
 		err := r.Live.Get(ctx, client.ObjectKey{Name: configured}, class)
 		if apierrors.IsNotFound(err) {
@@ -188,8 +191,8 @@ func stateEntry(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 	return []v1.VolumeStatus{{Name: info.ClaimName, PersistentVolumeClaimInfo: info}}
 }
 
-// noteState writes into the status which claim has the state.
-func noteState(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) {
+// setState writes into the status which claim has the state.
+func setState(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) {
 	if old := vmi.StateClaimInfo(); old != nil {
 		vmi.Status.VolumeStatus = slices.DeleteFunc(vmi.Status.VolumeStatus,
 			func(s v1.VolumeStatus) bool { return s.PersistentVolumeClaimInfo == old })
@@ -204,20 +207,17 @@ const stateVolume = "state"
 // observeState brings what the status says of the claim with the state up to date. The pod says which claim it
 // is. The status may have been lost when the pod was made.
 func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	volumes := onlyState(pod.Spec.Volumes)
-	if len(volumes) == 0 || !vmi.Spec.StateClaim() {
+	name := mountedState(vmi, pod)
+	if name == "" {
 		return nil
 	}
 	claim := &corev1.PersistentVolumeClaim{}
-	key := client.ObjectKey{Namespace: vmi.Namespace, Name: volumes[0].PersistentVolumeClaim.ClaimName}
-	err := r.Client.Get(ctx, key, claim)
-	if apierrors.IsNotFound(err) {
-		return nil
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, claim)
+	if err == nil {
+		setState(vmi, claim)
+	} else if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("get PersistentVolumeClaim %s: %w", name, err)
 	}
-	if err != nil {
-		return fmt.Errorf("get PersistentVolumeClaim %s: %w", key.Name, err)
-	}
-	noteState(vmi, claim)
 	return nil
 }
 
@@ -225,15 +225,10 @@ func (r *Reconciler) observeState(ctx context.Context, vmi *v1.VirtualMachineIns
 // is none. The claim's finalizer kubernetes.io/pvc-protection keeps it only while a pod with a node uses it.
 // The scheduler gives a pod without its claim no node.
 func (r *Reconciler) stateGone(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (string, error) {
-	if pod == nil || pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != "" ||
-		!vmi.Spec.StateClaim() {
+	name := mountedState(vmi, pod)
+	if name == "" || pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != "" {
 		return "", nil
 	}
-	volumes := onlyState(pod.Spec.Volumes)
-	if len(volumes) == 0 {
-		return "", nil
-	}
-	name := volumes[0].PersistentVolumeClaim.ClaimName
 	for _, reader := range []client.Reader{r.Client, r.Live} { // the cache may be behind
 		err := reader.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, &corev1.PersistentVolumeClaim{})
 		if err == nil {
@@ -244,6 +239,17 @@ func (r *Reconciler) stateGone(ctx context.Context, vmi *v1.VirtualMachineInstan
 		}
 	}
 	return name, nil
+}
+
+// mountedState returns the name of the claim with the guest's state that a VMI's pod mounts, or "". The pod may be nil.
+func mountedState(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) string {
+	if pod == nil || !vmi.Spec.StateClaim() {
+		return ""
+	}
+	for _, v := range onlyState(pod.Spec.Volumes) {
+		return v.PersistentVolumeClaim.ClaimName
+	}
+	return ""
 }
 
 // onlyState returns, of a pod's volumes, the one with the guest's state.

@@ -12,14 +12,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
-// begin makes a new VMI Pending.
-func begin(status *v1.VirtualMachineInstanceStatus, now metav1.Time) {
-	if reported(status) {
-		return
-	}
-	status.SetPhase(v1.Pending, now)
-}
-
 // observe brings a status up to date with the launcher pod. It is pure.
 func observe(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, now metav1.Time) {
 	status.SetPhase(v1.Scheduling, now)

@@ -106,7 +106,7 @@ func (r *Reconciler) lackingClasses(ctx context.Context, vmi *v1.VirtualMachineI
 	return strings.Join(lacks, "; "), nil
 }
 
-// noteVolumes brings the status of the volumes up to date, and finds the first claim that does not exist. Known
+// noteVolumes brings the status of the volumes up to date, the guest's state included, and finds the first claim that does not exist. Known
 // facts about a claim stay when the claim is missing: a volume that a pod uses cannot go.
 func (r *Reconciler) noteVolumes(ctx context.Context, t *turn) (time.Duration, error) {
 	vmi := t.vmi
@@ -128,7 +128,7 @@ func (r *Reconciler) noteVolumes(ctx context.Context, t *turn) (time.Duration, e
 		}
 	}
 	vmi.Status.VolumeStatus = append(volumeStatus(vmi, claims), stateEntry(vmi)...)
-	return 0, nil
+	return 0, r.observeState(ctx, vmi, t.pod)
 }
 
 // volumeStatus returns the status of the VMI's volumes. It is pure.

@@ -102,7 +102,7 @@ func TestClaimGoneWhileReplacing(t *testing.T) {
 	if err := c.client.Update(context.Background(), vmi); err != nil {
 		t.Fatal(err)
 	}
-	rejection(&corev1.Pod{}).note(&vmi.Status, metav1.Unix(1000, 0))
+	c.noteReplaced(vmi, &corev1.Pod{}, "")
 	if err := c.client.Status().Update(context.Background(), vmi); err != nil {
 		t.Fatal(err)
 	}
