@@ -90,12 +90,7 @@ func (r *Reconciler) course(p phase) course {
 			r.explainSandbox,
 		}, after: settled}
 	case ending:
-		return course{before: []step{
-			r.noteCompanions,
-			// A spec that is not valid is a better reason than a pod that is gone.
-			r.admit,
-			r.endWithPod,
-		}}
+		return course{before: []step{r.noteCompanions, r.endWithPod}}
 	}
 	return course{before: []step{
 		r.noteCompanions,
