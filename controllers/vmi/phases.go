@@ -51,7 +51,7 @@ func (r *Reconciler) course(p phase) course {
 			r.noteEnd,
 			// What is above holds also if a pod cannot be deleted.
 			r.removePods,
-			// A node has trouble with the removal of a pod only once the pod is deleted.
+			// No pod stays because another's trouble cannot be read.
 			r.explainRemoval,
 		}, after: []step{
 			// How the VMI ended must be in its status before the VMI goes: its VM reads that.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -111,6 +113,49 @@ func TestReconcileUnwatchedPod(t *testing.T) {
 				t.Errorf("the VMI is there (%v)", err)
 			}
 		})
+	}
+}
+
+// TestTroubleWithOnePodHoldsUpNoOther: a deleted VMI's other pod is deleted, and what its own pod says is in the status,
+// though its own pod cannot be deleted, or the node's words about that pod's removal cannot be read.
+func TestTroubleWithOnePodHoldsUpNoOther(t *testing.T) {
+	down := errors.New("down")
+	for name, deleted := range map[string]bool{"a pod that cannot be deleted": false, "a pod that stays": true} {
+		m := newMove(t)
+		vmi, source := m.get(), &corev1.Pod{}
+		vmi.Spec.Networks = append(vmi.Spec.Networks,
+			v1.Network{Name: "lan", Multus: &v1.MultusNetwork{NetworkName: "lan"}})
+		err := errors.Join(m.client.Get(t.Context(), client.ObjectKeyFromObject(m.source), source),
+			m.client.Update(t.Context(), vmi), m.client.Delete(t.Context(), vmi))
+		source.Finalizers = []string{"test/keep"}
+		err = errors.Join(err, m.client.Update(t.Context(), source))
+		source.Status.QOSClass = corev1.PodQOSBurstable
+		err = errors.Join(err, m.client.Status().Update(t.Context(), source))
+		if deleted {
+			err = errors.Join(err, m.client.Delete(t.Context(), source))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		fails := interceptor.NewClient(m.client, interceptor.Funcs{
+			Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				if o.GetName() == source.Name {
+					return down
+				}
+				return w.Delete(ctx, o, opts...)
+			},
+			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return down },
+		})
+		m.Client, m.Live, m.Clock = fails, fails, clocktesting.NewFakePassiveClock(time.Now().Add(time.Hour))
+		if err := m.reconcile(); !errors.Is(err, down) {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if err := m.client.Get(t.Context(), client.ObjectKeyFromObject(m.target), m.target); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: the other pod is there (%v)", name, err)
+		}
+		if m.get().Status.QOSClass == nil {
+			t.Errorf("%s: the status lacks what the pod says", name)
+		}
 	}
 }
 
