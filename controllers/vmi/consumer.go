@@ -110,7 +110,7 @@ func (r *Reconciler) createConsumer(ctx context.Context, vmi *v1.VirtualMachineI
 	err = kit.CreatePod(ctx, r.Client, r.Live, pod, kit.Room{CPUs: 1})
 	switch {
 	case apierrors.IsConflict(err):
-		return fmt.Errorf("create pod %s: %w: %s", pod.Name, errContended, err)
+		return fmt.Errorf("create pod %s: %w: %s", pod.Name, errSoon, err)
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		vmi.Status.Complain(v1.ReasonFailedCreate, err.Error(), r.now())
 		return fmt.Errorf("create pod %s: %w", pod.Name, err)

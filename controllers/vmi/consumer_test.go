@@ -217,7 +217,7 @@ func TestRefusedConsumerIsSaidAndRetried(t *testing.T) {
 	// A quota that others use at the same time: no event comes, so it must be tried again soon.
 	err = apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("in use"))
 	for range 2 {
-		if after := c.later(); after != vanishedDelay {
+		if after := c.later(); after != soonDelay {
 			t.Errorf("looked at again after %s", after)
 		}
 	}
@@ -272,7 +272,7 @@ func TestVMIWaitsAfterRejectionAndQuota(t *testing.T) {
 	}
 	fault = apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "q", errors.New("in use"))
 	for range 2 {
-		if after := c.later(); after != vanishedDelay {
+		if after := c.later(); after != soonDelay {
 			t.Errorf("looked at again after %s", after)
 		}
 	}

@@ -34,8 +34,8 @@ func between(w world) bool {
 		}
 		last, ended := podEnd(pod)
 		return ended && last.reason == string(control.ReasonMigrated)
-	case m.Decision == v1.DecisionTarget && (!m.PostCopy() || neverRan(pod)) &&
-		(m.TargetState == nil || m.TargetState.DomainReadyTimestamp == nil) && pod != nil && ended(pod):
+	case m.Decision == v1.DecisionTarget && pod != nil && ended(pod) && (!m.PostCopy() || neverRan(pod)) &&
+		(m.TargetState == nil || m.TargetState.DomainReadyTimestamp == nil):
 		// The target's QEMU may not have let the guest run, which still is at the source then.
 		source := w.companions[m.SourcePod]
 		c := computeStatus(pod)
@@ -45,13 +45,10 @@ func between(w world) bool {
 	return false
 }
 
-// neverRan reports whether a pod has ended, and its launcher says that the guest did not run there. A guest
+// neverRan reports whether the launcher of a pod that has ended says that the guest did not run there. A guest
 // that left its source by post-copy is whole there then: a launcher that has not all of its memory ends with
 // another reason.
 func neverRan(pod *corev1.Pod) bool {
-	if pod == nil {
-		return false
-	}
-	last, ended := podEnd(pod)
-	return ended && (last.reason == string(control.ReasonStartFailed) || last.reason == string(control.ReasonNeverStarted))
+	last, _ := podEnd(pod)
+	return last.reason == string(control.ReasonStartFailed) || last.reason == string(control.ReasonNeverStarted)
 }

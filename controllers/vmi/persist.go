@@ -33,19 +33,14 @@ func (r *Reconciler) persist(ctx context.Context, vmi, defaulted *v1.VirtualMach
 		return apierrors.NewConflict(schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"},
 			vmi.Name, errChanged)
 	}
-	raw, err := json.Marshal(there.Object)
-	if err != nil {
-		return fmt.Errorf("write object: %w", err)
+	var texts [3][]byte
+	for i, object := range []any{there.Object, vmi, defaulted} {
+		var err error
+		if texts[i], err = json.Marshal(object); err != nil {
+			return fmt.Errorf("write object: %w", err)
+		}
 	}
-	before, err := json.Marshal(vmi)
-	if err != nil {
-		return fmt.Errorf("write object: %w", err)
-	}
-	after, err := json.Marshal(defaulted)
-	if err != nil {
-		return fmt.Errorf("write object: %w", err)
-	}
-	operations, err := patch.Operations(raw, before, after)
+	operations, err := patch.Operations(texts[0], texts[1], texts[2])
 	if err != nil {
 		return err
 	}

@@ -235,3 +235,30 @@ func scaled(overhead int64, config *v1.KubeVirtConfiguration) int64 {
 }
 
 const maxOverheadRatio = 1000
+
+// bookHugePages books the guest's RAM as huge pages, if it is of huge pages, and returns how many bytes that
+// are. Kubernetes wants the limit of huge pages to be the request. It counts huge pages apart from memory.
+func bookHugePages(r corev1.ResourceRequirements, memory *v1.Memory) int64 {
+	if memory.Hugepages == nil {
+		return 0
+	}
+	guest := *resource.NewQuantity(memory.Guest.Value(), resource.BinarySI)
+	name := memory.Hugepages.Resource()
+	r.Requests[name], r.Limits[name] = guest, guest
+	return guest.Value()
+}
+
+// bookDedicated makes a pod's quality of service Guaranteed, with a whole number of CPUs. Only then does the
+// kubelet give its container CPUs of its own. The pod books all memory that its guest may use, whatever the
+// cluster overcommits: the request is a limit too.
+func bookDedicated(r corev1.ResourceRequirements, domain *v1.DomainSpec, overhead int64) {
+	cpus := *resource.NewQuantity(domain.CPU.HostCPUs(), resource.DecimalSI)
+	r.Requests[corev1.ResourceCPU], r.Limits[corev1.ResourceCPU] = cpus, cpus
+	least := overhead
+	if domain.Memory.Hugepages == nil {
+		least += domain.Memory.Guest.Value()
+	}
+	request, limit := r.Requests[corev1.ResourceMemory], r.Limits[corev1.ResourceMemory]
+	memory := *resource.NewQuantity(max(request.Value(), limit.Value(), least), resource.BinarySI)
+	r.Requests[corev1.ResourceMemory], r.Limits[corev1.ResourceMemory] = memory, memory
+}

@@ -10,17 +10,13 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
-// errVanished means that the pod that held the launcher pod's name is gone. It was not the
-// VMI's, so its end made no event for the VMI.
-var errVanished = errors.New("the pod that was in the way is gone")
+// errSoon means that something cannot be made now, and that the next attempt may do. What had its name is gone, or a
+// quota could not count it, because others used the quota at the same time. No event of the VMI's comes of that. The
+// API server calls the latter a conflict, so its error is quoted and not wrapped: see kit.IgnoreConflict.
+var errSoon = errors.New("it may be made soon")
 
-// errContended means that a quota could not count a pod, because others used the quota at the same
-// time. The API server calls it a conflict, but no object has changed whose event would come. So the
-// API server's error is quoted and not wrapped: see kit.IgnoreConflict.
-var errContended = errors.New("the quota is in use")
-
-// vanishedDelay is the wait after errVanished and errContended, until the pod is created again.
-const vanishedDelay = time.Second
+// soonDelay is the wait after errSoon.
+const soonDelay = time.Second
 
 // patient turns a refusal of the API server (a quota, a policy, a missing priority class), or presets that
 // cannot be read, into a later attempt. The VMI waits for somebody to change the cluster. An older VMI is tried
@@ -29,8 +25,8 @@ const vanishedDelay = time.Second
 func (r *Reconciler) patient(vmi *v1.VirtualMachineInstance, err error) (time.Duration, error) {
 	const soonest = 5 * time.Second
 	switch {
-	case errors.Is(err, errVanished), errors.Is(err, errContended):
-		return vanishedDelay, nil
+	case errors.Is(err, errSoon):
+		return soonDelay, nil
 	case errors.Is(err, errNoState), errors.Is(err, errNoResource), isRefusal(err), kit.PresetsUnread(err):
 		return r.retryAfter(vmi, soonest), nil
 	}

@@ -16,6 +16,12 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
+// complain writes into the status why the VMI has no pod yet.
+func (r *Reconciler) complain(vmi *v1.VirtualMachineInstance, reason, message string) {
+	r.notCreated(vmi)
+	vmi.Status.Complain(reason, message, r.now())
+}
+
 // notCreated notes in the status that the VMI has no pod yet.
 func (r *Reconciler) notCreated(vmi *v1.VirtualMachineInstance) {
 	setReady(&vmi.Status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is not created yet", r.now())
@@ -27,9 +33,8 @@ func (r *Reconciler) waitForClaims(_ context.Context, t *turn) (time.Duration, e
 	if t.missing == "" {
 		return 0, nil
 	}
-	r.notCreated(t.vmi)
-	t.vmi.Status.Complain(v1.ReasonPvcNotFound, fmt.Sprintf("%s %s/%s does not exist, waiting for it to appear",
-		claimKind(t.vmi, t.missing), t.vmi.Namespace, t.missing), r.now())
+	r.complain(t.vmi, v1.ReasonPvcNotFound, fmt.Sprintf("%s %s/%s does not exist, waiting for it to appear",
+		claimKind(t.vmi, t.missing), t.vmi.Namespace, t.missing))
 	return 0, errSkipRest
 }
 
@@ -59,8 +64,7 @@ func (r *Reconciler) createPod(ctx context.Context, t *turn) (time.Duration, err
 		return 0, err
 	}
 	if config.Resources, err = r.cardResources(ctx, vmi); err != nil {
-		r.notCreated(vmi)
-		vmi.Status.Complain(v1.ReasonFailedCreate, err.Error(), r.now())
+		r.complain(vmi, v1.ReasonFailedCreate, err.Error())
 		return 0, err
 	}
 	defaulted := vmi.DeepCopy()
@@ -73,7 +77,7 @@ func (r *Reconciler) createPod(ctx context.Context, t *turn) (time.Duration, err
 	case apierrors.IsAlreadyExists(err):
 		return r.adoptPod(ctx, t, pod.Name, err)
 	case apierrors.IsConflict(err):
-		return 0, fmt.Errorf("create launcher pod: %w: %s", errContended, err)
+		return 0, fmt.Errorf("create launcher pod: %w: %s", errSoon, err)
 	default:
 		return 0, r.notCreatable(vmi, err)
 	}
@@ -98,7 +102,7 @@ func (r *Reconciler) adoptPod(ctx context.Context, t *turn, name string, exists 
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: t.vmi.Namespace, Name: name}, pod)
 	switch {
 	case apierrors.IsNotFound(err):
-		return 0, errVanished
+		return 0, errSoon
 	case err != nil:
 		return 0, fmt.Errorf("get pod %s: %w", name, err)
 	case !owns(t.vmi, pod):

@@ -140,7 +140,7 @@ func TestReconcileStrangePodVanishes(t *testing.T) {
 			return w.Create(ctx, o, opts...)
 		},
 	})
-	if after := c.later(); after != vanishedDelay {
+	if after := c.later(); after != soonDelay {
 		t.Errorf("tried again after %s", after)
 	}
 	if c.later(); c.pods() != 1 || c.status() != created {

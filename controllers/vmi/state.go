@@ -49,18 +49,16 @@ func (r *Reconciler) makeState(ctx context.Context, t *turn) (time.Duration, err
 		return 0, nil
 	}
 	var list corev1.PersistentVolumeClaimList
-	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.Namespace),
-		client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
+	of := []client.ListOption{client.InNamespace(vmi.Namespace),
+		client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}}
+	err := r.Client.List(ctx, &list, of...)
+	if err == nil && slices.ContainsFunc(list.Items, isCopy) { // which of the claims counts, the cache may not know yet
+		err = r.Live.List(ctx, &list, of...)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("list the claims with the guest's state: %w", err)
 	}
-	if slices.ContainsFunc(list.Items, isCopy) { // which of the claims counts, the cache may not know yet
-		if err := r.Live.List(ctx, &list, client.InNamespace(vmi.Namespace),
-			client.MatchingLabels{v1.StateClaimLabel: v1.LabelOfName(vmi.Name)}); err != nil {
-			return 0, fmt.Errorf("list the claims with the guest's state: %w", err)
-		}
-	}
 	claim := stateclaim.Find(vmi, list.Items)
-	var err error
 	if claim == nil {
 		claim, err = r.makeStateClaim(ctx, vmi, leftClaims(vmi, list.Items))
 	}
@@ -73,8 +71,7 @@ func (r *Reconciler) makeState(ctx context.Context, t *turn) (time.Duration, err
 			claim.Name)
 	}
 	if errors.Is(err, errNoState) || isRefusal(err) { // others are tried again soon
-		r.notCreated(vmi)
-		vmi.Status.Complain(v1.ReasonStateClaim, err.Error(), r.now())
+		r.complain(vmi, v1.ReasonStateClaim, err.Error())
 		_, _ = r.noteMigratable(ctx, t) // the steps that are left are not taken
 	}
 	if err != nil {
@@ -136,7 +133,7 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineI
 	case apierrors.IsAlreadyExists(err):
 		there := &corev1.PersistentVolumeClaim{}
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(claim), there); apierrors.IsNotFound(err) {
-			return nil, errVanished
+			return nil, errSoon
 		} else if err != nil {
 			return nil, fmt.Errorf("get claim %s: %w", claim.Name, err)
 		}
@@ -145,7 +142,7 @@ func (r *Reconciler) makeStateClaim(ctx context.Context, vmi *v1.VirtualMachineI
 		}
 		return there, nil
 	case apierrors.IsConflict(err):
-		return nil, fmt.Errorf("create claim %s: %w: %s", claim.Name, errContended, err)
+		return nil, fmt.Errorf("create claim %s: %w: %s", claim.Name, errSoon, err)
 	case err != nil:
 		return nil, fmt.Errorf("create claim %s for the guest's state: %w", claim.Name, err)
 	}
