@@ -112,6 +112,65 @@ func TestOneTurnSaysThatAGuestWithoutItsFilesStays(t *testing.T) {
 	}
 }
 
+// TestOneTurnTakesBackWhatIsOver: the status of a VMI with a pod drops what its node had complained of, and a MAC that
+// no other VMI has any more.
+func TestOneTurnTakesBackWhatIsOver(t *testing.T) {
+	pod := gated(t)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+		podCondition(corev1.PodScheduled, corev1.ConditionTrue),
+		podCondition(corev1.PodReadyToStartContainers, corev1.ConditionTrue)}}
+	c := newCluster(t, v1.Scheduling, interceptor.Funcs{}, pod)
+	vmi := c.get()
+	vmi.Status.Complain(v1.ReasonSandboxFailed, "", metav1.Unix(950, 0))
+	vmi.Status.SetCondition(v1.VirtualMachineInstanceCondition{Type: v1.ConditionSharedMAC,
+		Status: metav1.ConditionTrue}, metav1.Unix(950, 0))
+	if err := errors.Join(c.client.Status().Update(t.Context(), vmi), c.reconcile()); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []v1.ConditionType{v1.ConditionSynchronized, v1.ConditionSharedMAC} {
+		if got := c.get().Status.Condition(kind); got != nil {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// TestStatusDropsAPodThatIsGone: in each phase whose status is written, it drops a pod that is not the VMI's guest's, and
+// that is gone.
+func TestStatusDropsAPodThatIsGone(t *testing.T) {
+	rejectedPod := gated(t)
+	rejectedPod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: v1.ReasonRejected}
+	for is, c := range map[phase]*cluster{
+		removing:  newCluster(t, v1.Running, interceptor.Funcs{}, gated(t)),
+		replacing: newCluster(t, v1.Scheduling, interceptor.Funcs{}, rejectedPod),
+		following: newCluster(t, v1.Running, interceptor.Funcs{}, gated(t)),
+		ending:    newCluster(t, v1.Running, interceptor.Funcs{}),
+		starting:  newCluster(t, v1.Pending, interceptor.Funcs{}),
+	} {
+		vmi := c.get()
+		vmi.Status.LauncherPods = []v1.LauncherPod{{Name: "gone", UID: "gone"}}
+		if err := c.client.Status().Update(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		if is == removing {
+			if err := c.client.Delete(t.Context(), vmi); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w, err := c.look(t.Context(), c.get())
+		if got := decide(w); err != nil || got != is {
+			t.Errorf("%s, %v, want %s", got, err, is)
+		}
+		if err := c.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		for _, pod := range c.get().Status.LauncherPods {
+			if pod.Name == "gone" {
+				t.Errorf("%s: the status has the pod", is)
+			}
+		}
+	}
+}
+
 // TestStateClaimComesAfterOtherClaims: no claim for the state is made while the VMI waits for another claim.
 func TestStateClaimComesAfterOtherClaims(t *testing.T) {
 	c := newStateful(t, interceptor.Funcs{}, storageClass("virt", "nfs", storageclass.DefaultAnnotation))
