@@ -134,8 +134,8 @@ func TestOneTurnTakesBackWhatIsOver(t *testing.T) {
 	}
 }
 
-// TestStatusDropsAPodThatIsGone: in each phase whose status is written, it drops a pod that is not the VMI's guest's, and
-// that is gone.
+// TestStatusDropsAPodThatIsGone: in each phase whose status is written, it drops a pod that is gone and that did not
+// have the VMI's guest.
 func TestStatusDropsAPodThatIsGone(t *testing.T) {
 	rejectedPod := gated(t)
 	rejectedPod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: v1.ReasonRejected}

@@ -116,8 +116,8 @@ func TestReconcileUnwatchedPod(t *testing.T) {
 	}
 }
 
-// TestTroubleWithOnePodHoldsUpNoOther: a deleted VMI's other pod is deleted, and what its own pod says is in the status,
-// though its own pod cannot be deleted, or the node's words about that pod's removal cannot be read.
+// TestTroubleWithOnePodHoldsUpNoOther: a deleted VMI's other pod is deleted, and what its own pod says is in the
+// status, though its own pod cannot be deleted, or the node's words about that pod's removal cannot be read.
 func TestTroubleWithOnePodHoldsUpNoOther(t *testing.T) {
 	down := errors.New("down")
 	for name, deleted := range map[string]bool{"a pod that cannot be deleted": false, "a pod that stays": true} {

@@ -130,7 +130,8 @@ func unmet(selector map[string]string, forbidden []string, nodes map[string]map[
 	var said []string
 	obsolete := func(key string) bool {
 		model, ok := strings.CutPrefix(key, v1.CPUModelLabel)
-		if !ok || !onAny(nodes, v1.MigrationCPUModelLabel+model) {
+		onANode := func(n map[string]string) bool { return n[v1.MigrationCPUModelLabel+model] != "" }
+		if !ok || !slices.ContainsFunc(slices.Collect(maps.Values(nodes)), onANode) {
 			return false
 		}
 		said = append(said,
@@ -159,15 +160,6 @@ func lacks(labels, selector map[string]string) (out []string) {
 	}
 	slices.Sort(out)
 	return out
-}
-
-func onAny(nodes map[string]map[string]string, key string) bool {
-	for _, labels := range nodes {
-		if labels[key] != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // wishes returns what labels stand for, in words.

@@ -106,8 +106,9 @@ func (r *Reconciler) lackingClasses(ctx context.Context, vmi *v1.VirtualMachineI
 	return strings.Join(lacks, "; "), nil
 }
 
-// noteVolumes brings the status of the volumes up to date, the guest's state included, and finds the first claim that does not exist. Known
-// facts about a claim stay when the claim is missing: a volume that a pod uses cannot go.
+// noteVolumes brings the status of the volumes up to date, with the claim of the guest's state. It finds the first
+// claim that does not exist. Known facts about a claim stay when the claim is missing: a volume that a pod uses cannot
+// go.
 func (r *Reconciler) noteVolumes(ctx context.Context, t *turn) (time.Duration, error) {
 	vmi := t.vmi
 	claims := map[string]*corev1.PersistentVolumeClaim{}
