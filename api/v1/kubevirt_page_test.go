@@ -20,7 +20,7 @@ accepted; only a value that no pod or guest could have, such as the machine type
 ` + "`go test ./api/v1 -update`" + `.
 
 - **Where it is.** The object may be in any namespace. A cluster has one: virt-api refuses a second. If there are several all the same, the
-  oldest in the namespace ` + "`kubevirt`" + ` is in force, or else the oldest of all. The condition Available of the others says so.
+  oldest in the namespace ` + "`kubevirt`" + ` is used, or else the oldest of all. The condition Available of the others says so.
 - **Who may write it.** The object configures the whole cluster. To create or change one in another namespace, a user also needs this right in
   the namespace ` + "`kubevirt`" + ` (policy ` + "`kubevirt-anywhere`" + `).
 - **What has no effect.** A field without an effect is kept. The condition FieldsWithoutEffect is True then, and its message names each such
