@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -124,6 +125,37 @@ func TestCutIsKnownWhicheverDirectionHearsOfIt(t *testing.T) {
 	}
 }
 
+// noted is a guest's end that notes that it was written to.
+type noted struct {
+	net.Conn
+	written bool
+}
+
+func (*noted) Read([]byte) (int, error)         { return 0, io.EOF }
+func (c *noted) Write(p []byte) (int, error)    { c.written = true; return len(p), nil }
+func (*noted) SetWriteDeadline(time.Time) error { return nil }
+
+// TestNoWriteComesBeforeTheFirstRead: a write that fails at once would end the stream while nobody reads yet, who
+// alone might hear of a reset.
+func TestNoWriteComesBeforeTheFirstRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &noted{}
+		guest := &end{stream: stream{Conn: conn}, reads: make(chan struct{})}
+		go guest.Write([]byte("a key"))
+		synctest.Wait()
+		if conn.written {
+			t.Error("it was written to before it was read")
+		}
+		if _, err := guest.Read(nil); err != io.EOF {
+			t.Errorf("the read says %v", err)
+		}
+		synctest.Wait()
+		if !conn.written {
+			t.Error("it was not written to after it was read")
+		}
+	})
+}
+
 // late is the guest's end of a stream that takes nothing. It begins what ends the stream as soon as a write wants its
 // deadline, and sets that deadline last.
 type late struct {
@@ -147,7 +179,8 @@ func TestWriteThatBeginsAtTheEndEnds(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
 	conn := &late{near, make(chan struct{}), make(chan struct{})}
-	guest := &end{stream: stream{Conn: conn, buffer: streamBuffer, patience: time.Hour}}
+	guest := &end{stream: stream{Conn: conn, buffer: streamBuffer, patience: time.Hour}, reads: make(chan struct{})}
+	guest.first.Do(func() { close(guest.reads) })
 	defer guest.Close()
 	wrote := make(chan error, 1)
 	go func() {

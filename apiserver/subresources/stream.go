@@ -211,11 +211,15 @@ type end struct {
 	cut              atomic.Bool
 	// over: nothing is read and written any more. It is set before the deadline that ends what waits.
 	over atomic.Bool
+	// reads is closed when the first read has begun. wasCut waits for a read that has begun, and for no other.
+	reads chan struct{}
+	first sync.Once
 }
 
 func (e *end) Read(p []byte) (int, error) {
 	e.reading.Lock()
 	defer e.reading.Unlock()
+	e.first.Do(func() { close(e.reads) })
 	n, err := e.stream.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		e.cut.Store(true)
@@ -225,8 +229,10 @@ func (e *end) Read(p []byte) (int, error) {
 
 // Write writes to the guest's end, and fails if that does not take all of p within patience. The kernel tells of a
 // reset once: if a write hears of it, a read finds the end of the stream. After an end in order, a write hears of a
-// broken pipe (EPIPE) instead.
+// broken pipe (EPIPE) instead. No write comes before the first read: its failure would end the stream before anybody
+// could hear of a reset.
 func (e *end) Write(p []byte) (int, error) {
+	<-e.reads
 	e.writing.Lock()
 	defer e.writing.Unlock()
 	if err := e.SetWriteDeadline(time.Now().Add(e.patience)); err != nil {
@@ -261,7 +267,7 @@ const maxDatagram = 64 << 10
 // splice upgrades the connection, and copies both ways until one end ends, or
 // another namespace needs the room (callers.Kind).
 func (s *Server) splice(room context.Context, w http.ResponseWriter, c *call, to stream) {
-	guest := &end{stream: to}
+	guest := &end{stream: to, reads: make(chan struct{})}
 	defer guest.Close()
 	upgrader := websocket.Upgrader{ReadBufferSize: streamBuffer, WriteBufferSize: streamBuffer, Subprotocols: []string{subprotocol},
 		// upgradable has checked the origin.
