@@ -100,14 +100,14 @@ func (a *Agent) PortChanged(e monitor.Event) {
 	})
 }
 
-// SetRunning says whether the guest's CPUs run.
+// SetRunning notes whether the guest's CPUs run.
 func (a *Agent) SetRunning(running bool) {
 	if a != nil {
 		a.change(func() { a.running = running })
 	}
 }
 
-// End says that there is no guest any more.
+// End notes that there is no guest any more.
 func (a *Agent) End() {
 	if a != nil {
 		a.change(func() { a.open, a.ended = false, true })

@@ -7,7 +7,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/guestagent"
 )
 
-// Info is all that the agent says. What the agent does not know, or does not tell while
+// Info returns all that the agent says. What the agent does not know, or does not tell while
 // the file systems are frozen, is left out.
 func (a *Agent) Info(ctx context.Context) (control.GuestInfo, error) {
 	var i control.GuestInfo
@@ -34,13 +34,13 @@ func (a *Agent) Info(ctx context.Context) (control.GuestInfo, error) {
 	return i, nil
 }
 
-// Users are the users who are logged in to the guest.
+// Users returns the users who are logged in to the guest.
 func (a *Agent) Users(ctx context.Context) (control.GuestUsers, error) {
 	users, err := a.client.Users(ctx)
 	return control.GuestUsers{Items: users}, err
 }
 
-// FileSystems are the guest's mounted file systems.
+// FileSystems returns the guest's mounted file systems.
 func (a *Agent) FileSystems(ctx context.Context) (control.GuestFileSystems, error) {
 	systems, err := a.client.FileSystems(ctx)
 	return control.GuestFileSystems{Items: systems}, err

@@ -42,7 +42,7 @@ type accounts struct {
 	Passwords map[string]string
 }
 
-// isAccountName says whether the guest's tools take a user's name: no colon, no line break,
+// isAccountName reports whether the guest's tools take a user's name: no colon, no line break,
 // nothing like an option. A Secret's entries may have other names.
 func isAccountName(name string) bool {
 	const first = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."
@@ -109,7 +109,7 @@ func (a *accounts) addPasswords(entries []secrets.Entry) error {
 	return nil
 }
 
-// digest is the same for accounts that are the same.
+// digest returns the same for accounts that are the same.
 func (a accounts) digest() [sha256.Size]byte {
 	data, err := json.Marshal(a)
 	if err != nil {
@@ -144,7 +144,7 @@ func (a accounts) apply(ctx context.Context, client *guestagent.Client) (string,
 	return failure, nil
 }
 
-// refused says that an agent refuses, but not why: the agent's text may repeat the key or
+// refused returns an error that an agent refuses, but not why: the agent's text may repeat the key or
 // password that it was given.
 func refused(err error) string {
 	var said *guestagent.Error
@@ -160,7 +160,7 @@ func refused(err error) string {
 // quotedKey is how many characters of a key in an agent's text make it a quotation.
 const quotedKey = 12
 
-// keysRefused says why an agent refuses keys, in the agent's words, which tell whether there
+// keysRefused returns why an agent refuses keys, in the agent's words, which tell whether there
 // is such a user. If a word is part of a key, keysRefused says only that the agent refuses.
 func keysRefused(err error, keys []string) string {
 	var said *guestagent.Error

@@ -200,12 +200,12 @@ func (a *Agent) missedPing(readiness bool) {
 	})
 }
 
-// HoldPings says whether the pings of probes are answered without asking the agent.
+// HoldPings sets whether the pings of probes are answered without asking the agent.
 func (a *Agent) HoldPings(hold bool) {
 	a.update(func(r *control.AgentReport) { r.PingsHeld = hold })
 }
 
-// excuse says why the guest cannot answer, through no fault of its own; empty if it has no
+// excuse returns why the guest cannot answer, through no fault of its own; empty if it has no
 // excuse. While the guest's file systems are frozen, its agent runs no program.
 func (a *Agent) excuse(runsProgram bool) string {
 	a.mu.Lock()

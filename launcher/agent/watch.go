@@ -152,7 +152,7 @@ func (w *watch) interfaces(ctx context.Context) error {
 	return nil // the agent is there, even if it cannot say
 }
 
-// chosen are the interfaces to be reported: the machine's own NICs first.
+// chosen returns the interfaces to be reported: the machine's own NICs first.
 func chosen(found []control.GuestInterface, macs []string) []control.GuestInterface {
 	var own, others []control.GuestInterface
 	for _, i := range found {
@@ -167,7 +167,7 @@ func chosen(found []control.GuestInterface, macs []string) []control.GuestInterf
 	return out[:min(len(out), max(len(own), maxInterfaces))]
 }
 
-// silent says whether an error is that of an agent that does not answer. An agent that answers
+// silent reports whether an error is that of an agent that does not answer. An agent that answers
 // nonsense is there.
 func silent(err error) bool {
 	return errors.Is(err, guestagent.ErrSilent) || errors.Is(err, context.Canceled) || errors.Is(err, net.ErrClosed)

@@ -1,8 +1,9 @@
-// Package configfiles reads the files of a volume that the kubelet has made of a ConfigMap, a Secret, the downward API or a
-// service account.
+// Package configfiles reads the files of a volume that the kubelet has made of a ConfigMap, a Secret, the downward API
+// or a service account.
 //
-// In such a volume each entry is a link to a file or folder below the link ..data, which leads to the folder with the present
-// contents. To change the contents, the kubelet makes another folder and replaces ..data (pkg/volume/util/atomic_writer.go).
+// In such a volume each entry is a link to a file or folder below the link ..data, which leads to the folder with the
+// present contents. To change the contents, the kubelet makes another folder and replaces ..data
+// (pkg/volume/util/atomic_writer.go).
 package configfiles
 
 import (
@@ -44,9 +45,9 @@ var (
 	ErrKind     = errors.New("is neither a file nor a folder")
 )
 
-// Read returns the files of the volume that is mounted at root, in the order of their paths, all of the same state of the
-// volume. Read opens only regular files and folders, follows no link but ..data, and leaves neither the volume nor its file
-// system. A volume without ..data is read as it is, but for what begins with two dots.
+// Read returns the files of the volume that is mounted at root, in the order of their paths, all of the same state of
+// the volume. Read opens only regular files and folders, follows no link but ..data, and leaves neither the volume nor
+// its file system. A volume without ..data is read as it is, but for what begins with two dots.
 func Read(root string) ([]iso9660.File, error) {
 	dir, err := os.Open(root)
 	if err != nil {
@@ -83,7 +84,7 @@ func read(root *os.File) (files []iso9660.File, same bool, err error) {
 	return r.files, same, err
 }
 
-// still says whether a folder is the one with the present contents.
+// still reports whether a folder is the one with the present contents.
 func still(root, payload *os.File) (bool, error) {
 	now, err := open(root, current, unix.O_PATH|unix.O_DIRECTORY, within)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/iso9660"
 )
 
-// volume is a volume as the kubelet writes it: the contents in a folder of their own, the link ..data to it, and links to
-// what is below ..data.
+// volume returns a volume as the kubelet writes it: the contents in a folder of their own, the link ..data to it, and
+// links to what is below ..data.
 func volume(t *testing.T, contents map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -135,8 +135,8 @@ func TestReadsNoOtherFile(t *testing.T) {
 	}
 }
 
-// TestDeviceNodeIsNotOpened: a device node is not opened, not even to look at it. The node is of a driver that does not exist, whose
-// opening would fail otherwise than the refusal.
+// TestDeviceNodeIsNotOpened: a device node is not opened, not even to look at it. The node is of a driver that does not
+// exist, whose opening would fail otherwise than the refusal.
 func TestDeviceNodeIsNotOpened(t *testing.T) {
 	root := volume(t, nil)
 	folder, err := os.Readlink(filepath.Join(root, current))
@@ -206,7 +206,8 @@ func crowded(t *testing.T, entries int) {
 	}
 }
 
-// TestReadWhileSwapped: all files are of one state of the volume, although the kubelet replaces the contents all the time.
+// TestReadWhileSwapped: all files are of one state of the volume, although the kubelet replaces the contents all the
+// time.
 func TestReadWhileSwapped(t *testing.T) {
 	root := volume(t, map[string]string{"a": "0", "b": "0", "c": "0"})
 	stop, stopped := make(chan struct{}), make(chan struct{})

@@ -168,7 +168,7 @@ func (c *Client) answered(id uint64) *call {
 	return asked
 }
 
-// long says whether the answer to a command may have up to MaxMessageBytes.
+// long reports whether the answer to a command may have up to MaxMessageBytes.
 func long(command string) bool {
 	switch command {
 	case CommandGuestInfo, CommandUsers, CommandFileSystems:
@@ -197,10 +197,10 @@ func (c *Client) end(err error) {
 	}
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err says why the connection ended: io.EOF if the other end closed it.
+// Err returns why the connection ended: io.EOF if the other end closed it.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

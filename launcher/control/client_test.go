@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// newClient is a client, and the other end of its connection.
+// newClient returns a client, and the other end of its connection.
 func newClient(t *testing.T, onEvent func(*Message)) (*Client, *Conn) {
 	t.Helper()
 	a, b := socketpair(t)

@@ -41,14 +41,14 @@ func (c *Closer) Close(what ...io.Closer) {
 	}
 }
 
-// Idle says whether everything is closed.
+// Idle reports whether everything is closed.
 func (c *Closer) Idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.closing
 }
 
-// Full says whether so much waits to be closed that the launcher's connection must end.
+// Full reports whether so much waits to be closed that the launcher's connection must end.
 func (c *Closer) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -94,7 +94,8 @@ func NewConn(c *net.UnixConn) *Conn {
 	return conn
 }
 
-// PeerPID is the process that dialed, by the kernel's word, in the PID namespace of this process. It is 0 for a process of another namespace.
+// PeerPID returns the process that dialed, by the kernel's word, in the PID namespace of this process. It is 0 for a
+// process of another namespace.
 func (c *Conn) PeerPID() int {
 	raw, err := c.unix.SyscallConn()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
-// socketpair is a connected pair of sockets that a test does not wait for without end.
+// socketpair returns a connected pair of sockets that a test does not wait for without end.
 func socketpair(t testing.TB) (a, b *net.UnixConn) {
 	t.Helper()
 	a, b = testkit.SocketPair(t)
@@ -25,7 +25,7 @@ func socketpair(t testing.TB) (a, b *net.UnixConn) {
 	return a, b
 }
 
-// text is a file that can be told by its content.
+// text returns a file that can be told by its content.
 func text(t testing.TB, content string) *os.File {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "")

@@ -13,13 +13,13 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// helloWith is a hello of n bytes at most, whose Machine has as many of what as fit.
+// helloWith returns a hello of n bytes at most, whose Machine has as many of what as fit.
 func helloWith(list, what string, n int) []byte {
 	head, tail := `{"version":1,"state":{"state":"running","machine":{"`+list+`":[`, `]}}}`
 	return []byte(head + strings.TrimSuffix(strings.Repeat(what+",", (n-len(head)-len(tail))/(len(what)+1)), ",") + tail)
 }
 
-// allocated is how many bytes work allocates.
+// allocated returns how many bytes work allocates.
 func allocated(work func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -32,7 +32,7 @@ const (
 	FileScreenshot = "screenshot"
 )
 
-// DHCPFile is the name of the socket on which a NIC's lease is served.
+// DHCPFile returns the name of the socket on which a NIC's lease is served.
 func DHCPFile(nic string) string { return "dhcp/" + nic }
 
 // RouterFile and DHCP6File are the names of the sockets of an IPv6Server.
@@ -59,12 +59,12 @@ type Brought struct {
 	kind fileKind
 }
 
-// EventFile is the file that an event brings, if it brings one.
+// EventFile returns the file that an event brings, if it brings one.
 func EventFile(event string) (Brought, bool) {
 	return Brought{FileNetNS, networkNamespace}, event == EventHello
 }
 
-// AnswerFile is the file that a good answer to a command brings, if it brings one.
+// AnswerFile returns the file that a good answer to a command brings, if it brings one.
 func AnswerFile(command string) (Brought, bool) {
 	switch command {
 	case CommandConsole:
@@ -97,7 +97,7 @@ type descriptor int
 
 func (d descriptor) Close() error { return unix.Close(int(d)) }
 
-// is says whether the file is of a kind. It asks only what the kernel answers
+// is reports whether the file is of a kind. It asks only what the kernel answers
 // without the file's driver:
 //   - getsockopt looks at the file's operations first: for a file that is no socket it
 //     fails with ENOTSOCK (sock_from_file in net/socket.c). SO_DOMAIN and SO_TYPE are read
@@ -129,7 +129,7 @@ func closers(descriptors []descriptor) []io.Closer {
 	return out
 }
 
-// received are the descriptors that came with one read of a socket.
+// received returns the descriptors that came with one read of a socket.
 func received(oob []byte) ([]descriptor, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

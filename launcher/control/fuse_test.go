@@ -20,7 +20,7 @@ const (
 	fuseInit   = 26
 )
 
-// hanging is a file of FUSE whose server answers nothing once it is open: neither
+// hanging returns a file of FUSE whose server answers nothing once it is open: neither
 // fstat nor fstatfs, poll or close, so the test must leave it open. At the test's
 // end all is answered with an error.
 func hanging(t *testing.T) int {
@@ -94,7 +94,7 @@ func serveFUSE(server int) {
 	}
 }
 
-// contextOver is a context that is over.
+// contextOver returns a context that is over.
 func contextOver(t *testing.T) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -54,10 +54,10 @@ type Job struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Finished says whether the job has ended.
+// Finished reports whether the job has ended.
 func (j Job) Finished() bool { return j.State != JobRunning }
 
-// NewestJob is the last job of a kind that was begun on a target, or nil.
+// NewestJob returns the last job of a kind that was begun on a target, or nil.
 func NewestJob(jobs []Job, kind JobKind, target string) *Job {
 	var newest *Job
 	for i, j := range jobs {

@@ -1,12 +1,11 @@
 // Package control is the protocol between virt-handler and virt-launcher: JSON lines in QMP's
 // shape on a unix socket, with file descriptors beside them.
 //
-// The launcher dials and says hello, with its network namespace as a file descriptor. From
-// then on the handler asks, and the launcher answers and sends events. No message says which
-// VM it is about: the connection is the identity. A launcher lives for months and keeps its
-// version of the protocol. A newer handler finds out which commands the launcher knows, and which
-// fields of their arguments, and asks for no others. So answers and events may hold fields that their reader does not know;
-// commands may not.
+// The launcher dials and says hello, with its network namespace as a file descriptor. From then on the handler asks,
+// and the launcher answers and sends events. No message says which VM it is about: the connection is the identity. A
+// launcher lives for months and keeps its version of the protocol. A newer handler finds out which commands the
+// launcher knows, and which fields of their arguments, and asks for no others. So answers and events may hold fields
+// that their reader does not know; commands may not.
 package control
 
 import (
@@ -72,7 +71,7 @@ const (
 	StateExited       State = "exited"
 )
 
-// Known says whether s is one of the states above.
+// Known reports whether s is one of the states above.
 func (s State) Known() bool {
 	switch s {
 	case StateWaiting, StatePreparing, StateRunning, StatePaused, StateShuttingDown, StateExited, StateReceiving, StateReceived, StateMoved:
@@ -89,7 +88,8 @@ type StateReport struct {
 	// StartedAt is when the guest's CPUs first ran.
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	QEMUPID   int        `json:"qemuPID,omitempty"`
-	// Failure says how the VM ended, if its launcher lives on (KeepLauncher), or why the guest of another launcher did not come (Incoming).
+	// Failure says how the VM ended, if its launcher lives on (KeepLauncher), or why the guest of another launcher did not
+	// come (Incoming).
 	Failure string `json:"failure,omitempty"`
 	// Pause says why the guest's CPUs are stopped; nil while they run.
 	Pause *Pause `json:"pause,omitempty"`
@@ -175,7 +175,8 @@ type InspectReply struct {
 	OverlayBlocks *qemuargs.BlockSizes `json:"overlayBlocks,omitempty"`
 	// AIO says which kinds of I/O QEMU can use.
 	AIO qemuargs.AIOFacts `json:"aio,omitzero"`
-	// CPUNodes are the NUMA nodes of the CPUs that the launcher may run on, in the order in which the guest's CPUs get them.
+	// CPUNodes are the NUMA nodes of the CPUs that the launcher may run on, in the order in which the guest's CPUs get
+	// them.
 	CPUNodes []int `json:"cpuNodes,omitempty"`
 	// Devices has one entry per interface, in the request's order.
 	Devices []qemuargs.DeviceFacts `json:"devices,omitempty"`
@@ -279,7 +280,7 @@ const (
 	ReasonPostCopyFailed  Reason = "PostCopyFailed" // the guest's memory did not follow the guest to another node
 )
 
-// Known says whether r is one of the reasons above: a launcher may have written anything.
+// Known reports whether r is one of the reasons above: a launcher may have written anything.
 func (r Reason) Known() bool {
 	switch r {
 	case ReasonGuestShutdown, ReasonShutdown, ReasonGracePeriodOver, ReasonNeverStarted, ReasonStartFailed, ReasonGuestPanic, ReasonQEMUExited, ReasonQMPLost, ReasonMigrated, ReasonPostCopyFailed:
@@ -300,7 +301,7 @@ type Termination struct {
 	Stderr string `json:"stderr,omitempty"`
 }
 
-// Succeeded says whether the guest went down in order, or went on elsewhere.
+// Succeeded reports whether the guest went down in order, or went on elsewhere.
 func (t Termination) Succeeded() bool {
 	return t.Reason == ReasonGuestShutdown || t.Reason == ReasonShutdown || t.Reason == ReasonMigrated
 }
@@ -308,7 +309,7 @@ func (t Termination) Succeeded() bool {
 // maxTermination is Kubernetes' limit for a termination message, in bytes.
 const maxTermination = 4096
 
-// Encode is the termination message, with as much of stderr's end as fits.
+// Encode returns the termination message, with as much of stderr's end as fits.
 func (t Termination) Encode() []byte {
 	for {
 		data, err := json.Marshal(t)

@@ -24,6 +24,6 @@ func Cut(text string, bytes int) string {
 	return strings.ToValidUTF8(text[:bytes], "")
 }
 
-// Short is Printable with room for a name or a few words, 100 bytes. A launcher whose
+// Short returns Printable with room for a name or a few words, 100 bytes. A launcher whose
 // guest has broken out may send any text.
 func Short(text string) string { return Printable(text, 100) }

@@ -10,8 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// FolderBlocks is the block size of the file system of a folder, as the size of a disk's sectors: a file system has
-// one size. It is nil where the kernel does not say it.
+// FolderBlocks returns the block size of the file system of a folder, as the size of a disk's sectors: a file system
+// has one size. It is nil where the kernel does not say it.
 func FolderBlocks(dir string) *qemuargs.BlockSizes {
 	var statfs unix.Statfs_t
 	if err := unix.Statfs(dir, &statfs); err != nil {
@@ -27,7 +27,7 @@ func fileBlocks(statfs *unix.Statfs_t) *qemuargs.BlockSizes {
 	return &qemuargs.BlockSizes{Logical: uint32(statfs.Bsize), Physical: uint32(statfs.Bsize)}
 }
 
-// deviceBlocks are the sizes of a block device. They are nil where the kernel does not say them.
+// deviceBlocks returns the sizes of a block device. They are nil where the kernel does not say them.
 func deviceBlocks(f *os.File, sysfs string) *qemuargs.BlockSizes {
 	conn, err := f.SyscallConn()
 	if err != nil {

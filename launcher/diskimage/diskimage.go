@@ -247,7 +247,7 @@ func SetDirect(f *os.File) error {
 	return nil
 }
 
-// DirectWorks says whether files in dir can be opened with O_DIRECT.
+// DirectWorks reports whether files in dir can be opened with O_DIRECT.
 func DirectWorks(dir string) bool {
 	f, err := os.CreateTemp(dir, ".direct-*")
 	if err != nil {

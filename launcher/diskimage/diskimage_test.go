@@ -168,7 +168,7 @@ func truncated(size int64) func(*testing.T, string) {
 	}
 }
 
-// patched is an image with one byte of its header changed.
+// patched returns an image with one byte of its header changed.
 func patched(offset int, value byte) func(*testing.T, string) {
 	return func(t *testing.T, disk string) {
 		qemuImg(t, "create", "-q", "-f", "qcow2", disk, "1M")

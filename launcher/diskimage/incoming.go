@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A migration copies a disk into a volume. Until the guest runs there, a note lies beside the disk: the migration may fail, and the
-// next one of the same machine may then copy into the disk anew. The note holds the machine's UUID, and says which file it is about: somebody
-// may have put another disk in its place.
+// A migration copies a disk into a volume. Until the guest runs there, a note lies beside the disk: the migration may
+// fail, and the next one of the same machine may then copy into the disk anew. The note holds the machine's UUID, and
+// says which file it is about: somebody may have put another disk in its place.
 
 // maxNote bounds a note, in bytes. A UUID has 36, and two numbers have 20 each.
 const maxNote = 128
 
 func noteName(disk string) string { return "." + disk + "-incoming" }
 
-// CreateIncoming makes an empty, sparse disk of size bytes for a machine that a migration brings. A disk that is blank, or that an earlier
-// migration of the machine has left, becomes that disk, unless something uses it. CreateIncoming never replaces a file: another QEMU
-// that opens a blank disk at the same time is kept off by QEMU's lock.
+// CreateIncoming makes an empty, sparse disk of size bytes for a machine that a migration brings. A disk that is blank,
+// or that an earlier migration of the machine has left, becomes that disk, unless something uses it. CreateIncoming
+// never replaces a file: another QEMU that opens a blank disk at the same time is kept off by QEMU's lock.
 func CreateIncoming(root, name, machine string, size int64) error {
 	made, err := createVolume(root, name, size)
 	if err != nil {
@@ -73,8 +73,8 @@ func writeNote(root, name, machine string, disk *os.File) error {
 	return nil
 }
 
-// identity is the number of a file and the time of its birth: numbers are given again. Where the file system does not know that time, the
-// file's handle stands for it.
+// identity returns the number of a file and the time of its birth: numbers are given again. Where the file system does
+// not know that time, the file's handle stands for it.
 func identity(f *os.File) (string, error) {
 	var stat unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &stat); err != nil {
@@ -86,7 +86,8 @@ func identity(f *os.File) (string, error) {
 	return fmt.Sprintf("%d %d.%09d", stat.Ino, stat.Btime.Sec, stat.Btime.Nsec), nil
 }
 
-// generation is a hash of what a file system knows a file by, over which numbers are not given again; empty if it does not say.
+// generation returns a hash of what a file system knows a file by, over which numbers are not given again; empty if it
+// does not say.
 func generation(f *os.File) string {
 	handle, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH)
 	if err != nil {
@@ -166,7 +167,7 @@ func noteOf(root, name string, disk *os.File) (machine string, isWhole bool) {
 	return machine, isWhole
 }
 
-// blank says whether a disk is one hole: nobody has written to it.
+// blank reports whether a disk is one hole: nobody has written to it.
 func blank(f *os.File) bool {
 	_, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA)
 	return errors.Is(err, unix.ENXIO)

@@ -33,7 +33,7 @@ func Free(f *os.File, readOnly bool) error {
 	return free(f, conflicts)
 }
 
-// FreeToShare is Free for a disk that others may write to as well.
+// FreeToShare does what Free does, for a disk that others may write to as well.
 func FreeToShare(f *os.File, readOnly bool) error {
 	if readOnly {
 		return free(f, []int64{unsharedBase + permRead})

@@ -14,7 +14,7 @@ import (
 
 const stateSize = 4096
 
-// stateVolume is an empty volume, and a template.
+// stateVolume returns an empty volume, and a template.
 func stateVolume(t *testing.T) (root, template string) {
 	t.Helper()
 	template = filepath.Join(t.TempDir(), "template")
@@ -64,8 +64,8 @@ func TestOpenState(t *testing.T) {
 	}
 }
 
-// TestHostileState: whatever a tenant puts into the volume is refused by what it is, and nothing outside the volume is read or
-// written.
+// TestHostileState: whatever a tenant puts into the volume is refused by what it is, and nothing outside the volume is
+// read or written.
 func TestHostileState(t *testing.T) {
 	const file, folder = "nvram/variables", "nvram"
 	inside := func(make func(path string) error) func(root string) error {

@@ -17,10 +17,11 @@ import (
 )
 
 // The state of a TPM in a volume is a folder in a folder, whose name is a number. The highest number counts. A TPM that
-// arrives from another node has a new folder, because the TPM at the source still uses its own. The new folder gets the next number when
-// the guest runs. A migration that fails leaves the source's folder as it was. A volume that was made for the arrival has no folder with a number.
-// Until the new folder has one, the new folder itself is the TPM's state there, if it is whole: swtpm's file with the permanent state is in it. swtpm
-// makes that file only when it has all of a state, and SyncTPM has it outlive the node before anybody counts on the volume.
+// arrives from another node has a new folder, because the TPM at the source still uses its own. The new folder gets the
+// next number when the guest runs. A migration that fails leaves the source's folder as it was. A volume that was made
+// for the arrival has no folder with a number. Until the new folder has one, the new folder itself is the TPM's state
+// there, if it is whole: swtpm's file with the permanent state is in it. swtpm makes that file only when it has all of
+// a state, and SyncTPM has it outlive the node before anybody counts on the volume.
 
 // arriving begins the name of the folder of a TPM that arrives.
 const arriving = "arriving-"
@@ -34,8 +35,9 @@ const (
 	maxTPMNumber = 1 << 30
 )
 
-// OpenTPM opens the folder of a TPM's state in a folder of the volume mounted at root, and makes both if they are missing. Others may write to the
-// volume: no link is followed, and what is no state of a TPM is refused. With incoming, the folder is a new one, which KeepTPM makes the one that counts.
+// OpenTPM opens the folder of a TPM's state in a folder of the volume mounted at root, and makes both if they are
+// missing. Others may write to the volume: no link is followed, and what is no state of a TPM is refused. With
+// incoming, the folder is a new one, which KeepTPM makes the one that counts.
 func OpenTPM(root, folder string, incoming bool) (*os.File, error) {
 	dir, numbers, err := tpmFolders(root, folder)
 	if err != nil {
@@ -66,8 +68,8 @@ func OpenTPM(root, folder string, incoming bool) (*os.File, error) {
 	return f, nil
 }
 
-// takeArrived gives the number 1 to the folder of a TPM that has arrived whole, where no folder has a number: the launcher that received the TPM ended
-// before it could do so.
+// takeArrived gives the number 1 to the folder of a TPM that has arrived whole, where no folder has a number: the
+// launcher that received the TPM ended before it could do so.
 func (n tpmNames) takeArrived(dir *os.File, folder string) error {
 	var whole []string
 	for _, name := range n.names {
@@ -93,7 +95,7 @@ func (n tpmNames) takeArrived(dir *os.File, folder string) error {
 	return fmt.Errorf("%w: /%s has %d states of a TPM (%s), and none has a number; delete all but the guest's", ErrUnusable, folder, len(whole), strings.Join(whole, ", "))
 }
 
-// hasState says whether a folder has the state of a TPM. openTPMFolder has looked whether that state is whole.
+// hasState reports whether a folder has the state of a TPM. openTPMFolder has looked whether that state is whole.
 func hasState(folder *os.File) bool {
 	return unix.Faccessat(int(folder.Fd()), tpmPermanent, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
@@ -114,7 +116,8 @@ func syncFolder(dir *os.File) error {
 	return nil
 }
 
-// SyncTPM has the state of a TPM that has arrived outlive the node: swtpm itself does not wait until its files are on the disk.
+// SyncTPM has the state of a TPM that has arrived outlive the node: swtpm itself does not wait until its files are on
+// the disk.
 func SyncTPM(root, folder string, arrived *os.File) error {
 	names, err := fewNames(arrived, folder)
 	if err != nil {
@@ -148,8 +151,8 @@ func KeepTPM(root, folder string, arrived *os.File) error {
 	return rename(dir, filepath.Base(arrived.Name()), strconv.Itoa(numbers.last+1))
 }
 
-// ForgetTPM removes the folder of a TPM that has not arrived. It keeps a state that is the only one on the volume: the guest may count on it, and
-// nobody may hear from this launcher that the guest never ran here.
+// ForgetTPM removes the folder of a TPM that has not arrived. It keeps a state that is the only one on the volume: the
+// guest may count on it, and nobody may hear from this launcher that the guest never ran here.
 func ForgetTPM(root, folder string, arriving *os.File) error {
 	dir, numbers, err := tpmFolders(root, folder)
 	if err != nil {
@@ -193,7 +196,7 @@ func tpmFolders(root, folder string) (*os.File, tpmNames, error) {
 	return dir, found, nil
 }
 
-// fewNames are the names in a folder, of which there may not be many.
+// fewNames returns the names in a folder, of which there may not be many.
 func fewNames(dir *os.File, shown string) ([]string, error) {
 	f, err := openBeneath(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY) // a position of its own
 	if err != nil {
@@ -210,7 +213,8 @@ func fewNames(dir *os.File, shown string) ([]string, error) {
 	return names, nil
 }
 
-// removeOthers removes the folders of TPMs that have gone, and of those that have not arrived. What remains is removed another time.
+// removeOthers removes the folders of TPMs that have gone, and of those that have not arrived. What remains is removed
+// another time.
 func (n tpmNames) removeOthers(dir *os.File, keep string) {
 	for _, name := range n.names {
 		number, err := strconv.Atoi(name)
@@ -272,8 +276,9 @@ func onlyState(dir *os.File, shown string) error {
 // tpmPermanent is swtpm's file with what outlives the emulator.
 const tpmPermanent = "tpm2-00.permall"
 
-// wholeState looks at the header that swtpm writes before a state: two versions of a byte, the header's size and flags of two bytes, and the
-// file's size of four (blobheader in swtpm's swtpm_nvstore.c). swtpm itself says of a broken file only that its initialization failed.
+// wholeState looks at the header that swtpm writes before a state: two versions of a byte, the header's size and flags
+// of two bytes, and the file's size of four (blobheader in swtpm's swtpm_nvstore.c). swtpm itself says of a broken file
+// only that its initialization failed.
 func wholeState(dir *os.File, name string, size int64) error {
 	f, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {

@@ -49,7 +49,7 @@ func InspectVolume(root, name string, readOnly bool) (qemuargs.VolumeFacts, erro
 	return info, nil
 }
 
-// probeFolder says whether O_DIRECT works in a folder in which a disk is to be made.
+// probeFolder reports whether O_DIRECT works in a folder in which a disk is to be made.
 func probeFolder(root, name string, readOnly bool) (direct bool, err error) {
 	if readOnly {
 		return false, fmt.Errorf("%w: the volume has no /%s, and none can be made, for it is only read", ErrUnusable, name)
@@ -63,7 +63,7 @@ func probeFolder(root, name string, readOnly bool) (direct bool, err error) {
 	return directWorks(f), nil
 }
 
-// explainCreate says why no file can be made in a volume.
+// explainCreate returns why no file can be made in a volume.
 func explainCreate(root, name string, err error) error {
 	var stat unix.Stat_t
 	if (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) && unix.Stat(root, &stat) == nil {
@@ -137,8 +137,9 @@ func directWorks(f *os.File) bool {
 	return true
 }
 
-// directBlock returns the least number of bytes that can be read past the page cache, as QEMU finds it (block/file-posix.c, raw_probe_alignment). QEMU does not
-// write past the page cache to an image whose size is no multiple of that.
+// directBlock returns the least number of bytes that can be read past the page cache, as QEMU finds it
+// (block/file-posix.c, raw_probe_alignment). QEMU does not write past the page cache to an image whose size is no
+// multiple of that.
 func directBlock(f *os.File) int64 {
 	most := int64(max(4096, os.Getpagesize())) // as QEMU, which asks no more than that
 	direct, err := reopen(f, unix.O_RDONLY|unix.O_DIRECT)
@@ -186,7 +187,7 @@ func kind(mode uint32) string {
 	return "file of an unknown kind"
 }
 
-// explainUse says why an existing file or device cannot be opened.
+// explainUse returns why an existing file or device cannot be opened.
 func explainUse(name string, stat unix.Stat_t, readOnly bool, err error, remedy string) error {
 	use := "written"
 	if readOnly {
@@ -212,7 +213,7 @@ func CreateVolume(root, name string, size int64) error {
 	return err
 }
 
-// createVolume is CreateVolume, and says whether it has made the disk.
+// createVolume does what CreateVolume does, and reports whether it has made the disk.
 func createVolume(root, name string, size int64) (made bool, err error) {
 	f, err := os.CreateTemp(root, "."+name+"-*")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
-// state is all of a file that nobody but its owner may have changed.
+// state returns all of a file that nobody but its owner may have changed.
 func state(t *testing.T, path string) string {
 	t.Helper()
 	out, err := exec.Command("stat", "--format=%F %a %u:%g %s %h %Y %i", path).CombinedOutput()

@@ -49,7 +49,7 @@ func (f Folders) makeTable(t qemuargs.ACPITable) error {
 	return nil
 }
 
-// table is an entry of a volume that holds a Secret.
+// table returns an entry of a volume that holds a Secret.
 func (f Folders) table(volume, name string) ([]byte, error) {
 	files, err := configfiles.Read(filepath.Join(f.Config, filepath.Base(volume)))
 	if err != nil {
@@ -63,7 +63,8 @@ func (f Folders) table(volume, name string) ([]byte, error) {
 	return nil, errors.New("the Secret has no such entry")
 }
 
-// checkTable fails if the guest could not take bytes for a table. QEMU itself only warns, or takes what the header says.
+// checkTable fails if the guest could not take bytes for a table. QEMU itself only warns, or takes what the header
+// says.
 func checkTable(signature string, table []byte) error {
 	switch {
 	case len(table) < acpiHeader || len(table) > maxACPITable:

@@ -12,7 +12,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// acpiTable is a table of a signature and a size whose length and checksum are right.
+// acpiTable returns a table of a signature and a size whose length and checksum are right.
 func acpiTable(signature string, size int) []byte {
 	table := append(binary.LittleEndian.AppendUint32([]byte(signature), uint32(size)), make([]byte, size-8)...)
 	var sum byte
@@ -23,8 +23,8 @@ func acpiTable(signature string, size int) []byte {
 	return table
 }
 
-// TestACPITableOfASecret: a table of a Secret, as the kubelet mounts it, is copied, and whatever is no table is refused. Nothing outside of the volume
-// is read.
+// TestACPITableOfASecret: a table of a Secret, as the kubelet mounts it, is copied, and whatever is no table is
+// refused. Nothing outside of the volume is read.
 func TestACPITableOfASecret(t *testing.T) {
 	changed := func(at int, to byte) []byte {
 		table := acpiTable("SLIC", 374)

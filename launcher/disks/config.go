@@ -18,7 +18,8 @@ import (
 // errNoAnswer: Windows Setup looks for these names (learn.microsoft.com, Windows Setup Automation Overview).
 var errNoAnswer = errors.New("neither autounattend.xml nor unattend.xml is among the files")
 
-// makeConfig makes the image of a config volume. QEMU is given this image, also if the volume changes before QEMU starts.
+// makeConfig makes the image of a config volume. QEMU is given this image, also if the volume changes before QEMU
+// starts.
 func (f Folders) makeConfig(c control.ConfigVolume) qemuargs.ConfigFacts {
 	image, err := f.config(c)
 	if err == nil {
@@ -30,7 +31,7 @@ func (f Folders) makeConfig(c control.ConfigVolume) qemuargs.ConfigFacts {
 	return qemuargs.ConfigFacts{Size: int64(len(image))}
 }
 
-// config is the image of a config volume.
+// config returns the image of a config volume.
 func (f Folders) config(c control.ConfigVolume) ([]byte, error) {
 	// c.Volume is the name of a volume of the pod, and no path.
 	files, err := configfiles.Read(filepath.Join(f.Config, filepath.Base(c.Volume)))
@@ -51,7 +52,7 @@ func isAnswer(f iso9660.File) bool {
 	return strings.EqualFold(f.Path, "autounattend.xml") || strings.EqualFold(f.Path, "unattend.xml")
 }
 
-// configImage is where the image of a config volume is.
+// configImage returns where the image of a config volume is.
 func (f Folders) configImage(volume string) string {
 	return filepath.Join(f.Run, filepath.Base(layout.ConfigImage(filepath.Base(volume))))
 }
@@ -67,8 +68,8 @@ func replace(path string, data []byte) error {
 	return nil
 }
 
-// placeConfig sees to it that the image of a config volume is there: as inspection has made it or, for a guest that comes by
-// a migration, empty, for the migration to fill.
+// placeConfig sees to it that the image of a config volume is there: as inspection has made it or, for a guest that
+// comes by a migration, empty, for the migration to fill.
 func placeConfig(i qemuargs.Image, incoming bool) error {
 	if i.Packed > qemuargs.MaxPacked {
 		return fmt.Errorf("the image has %d bytes, and may have %d", i.Packed, qemuargs.MaxPacked)

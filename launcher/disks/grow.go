@@ -46,7 +46,7 @@ func Grow(ctx context.Context, client *qmp.Client, disk qemuargs.Disk, size int6
 	return size, nil
 }
 
-// sizes are the size that a disk may have, and the size that the disk has now.
+// sizes returns the size that a disk may have, and the size that the disk has now.
 func sizes(ctx context.Context, client *qmp.Client, disk qemuargs.Disk, wanted int64) (size, now int64, err error) {
 	if size, err = roomFor(disk.Image, wanted); err != nil {
 		return 0, 0, err
@@ -65,7 +65,7 @@ func sizes(ctx context.Context, client *qmp.Client, disk qemuargs.Disk, wanted i
 	return 0, 0, errors.New("QEMU does not know the disk")
 }
 
-// roomFor is the size that a disk may have: the block device's size, or the wanted size as far
+// roomFor returns the size that a disk may have: the block device's size, or the wanted size as far
 // as the file system has room for it.
 func roomFor(image qemuargs.Image, size int64) (int64, error) {
 	if image.Volume == qemuargs.BlockVolume {

@@ -46,7 +46,7 @@ func TestDescriptorIsOpenedAsQEMUWould(t *testing.T) {
 	}
 }
 
-// stateMachine is a machine whose UEFI variables are in a volume with the guest's state.
+// stateMachine returns a machine whose UEFI variables are in a volume with the guest's state.
 func stateMachine(t *testing.T) *qemuargs.Machine {
 	t.Helper()
 	dir := t.TempDir()
@@ -71,7 +71,8 @@ func (h *heard) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// TestVariablesInUseAreAwaited: the variables that another QEMU has are awaited, as disks are. After the wait QEMU's own lock decides.
+// TestVariablesInUseAreAwaited: the variables that another QEMU has are awaited, as disks are. After the wait QEMU's
+// own lock decides.
 func TestVariablesInUseAreAwaited(t *testing.T) {
 	const name = "variables"
 	m := stateMachine(t)

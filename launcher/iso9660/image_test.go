@@ -62,7 +62,7 @@ func want(files []File) map[string]string {
 	return m
 }
 
-// exact says whether Joliet holds all of the files' names as they are.
+// exact reports whether Joliet holds all of the files' names as they are.
 func exact(files []File) bool {
 	seen := map[string]string{}
 	for _, f := range files {
@@ -76,7 +76,7 @@ func exact(files []File) bool {
 	return true
 }
 
-// data are the contents of files, for trees where the names are others.
+// data returns the contents of files, for trees where the names are others.
 func data(files map[string]string) map[string]string {
 	m := map[string]string{}
 	for i, data := range slices.Sorted(maps.Values(files)) {
@@ -264,7 +264,7 @@ type entry struct {
 	extent         uint32
 }
 
-// read is a second opinion on the format: it checks what it walks over.
+// read returns a second opinion on the format: it checks what it walks over.
 func read(t *testing.T, image []byte, descriptor uint32) []entry {
 	t.Helper()
 	d := image[descriptor*2048:]
@@ -313,7 +313,7 @@ func read(t *testing.T, image []byte, descriptor uint32) []entry {
 	return found
 }
 
-// ordered says whether the record of b follows that of a (ECMA-119, 9.3): by
+// ordered reports whether the record of b follows that of a (ECMA-119, 9.3): by
 // name and, in the primary tree, then by extension, the shorter filled up with
 // spaces, which are less than all that a name may hold. "0.;1" precedes "0.0;1".
 func ordered(a, b string, descriptor uint32) bool {

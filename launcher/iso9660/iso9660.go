@@ -77,8 +77,8 @@ func newVolume(label string, root *node) *volume {
 	return v
 }
 
-// continueNames gives the rest of each long name a place in the continuation area. A rest does not cross the end of a sector
-// (P1281, 5.1: an area lies within a sector).
+// continueNames gives the rest of each long name a place in the continuation area. A rest does not cross the end of a
+// sector (P1281, 5.1: an area lies within a sector).
 func (v *volume) continueNames() {
 	end := uint32(0)
 	for _, d := range v.primary.dirs {
@@ -193,7 +193,7 @@ func (t *tree) sorted(d *node) []*node {
 	})
 }
 
-// identifier is a name as it is stored.
+// identifier returns a name as it is stored.
 func (t *tree) identifier(n *node) string {
 	switch {
 	case n.parent == nil:
@@ -320,10 +320,10 @@ const (
 	firstPart = maxInline - 28
 )
 
-// restOfName is what the continuation area holds of a long name.
+// restOfName returns what the continuation area holds of a long name.
 func restOfName(name string) []byte { return nameEntry(name[firstPart:], false) }
 
-// nameEntry is an entry with a name, or with a part that another entry follows.
+// nameEntry returns an entry with a name, or with a part that another entry follows.
 func nameEntry(part string, goesOn bool) []byte {
 	flags := byte(0)
 	if goesOn {
@@ -359,7 +359,7 @@ func both32(b []byte, n uint32) {
 	binary.BigEndian.PutUint32(b[4:], n)
 }
 
-// both16 is both32 for 16 bits (7.2.3).
+// both16 returns both32 for 16 bits (7.2.3).
 func both16(b []byte, n uint16) {
 	binary.LittleEndian.PutUint16(b, n)
 	binary.BigEndian.PutUint16(b[2:], n)

@@ -23,7 +23,7 @@ var (
 	machine []byte
 )
 
-// Guest is a machine whose disk, at a path, is the boot sector of guest.lst and a MiB of
+// Guest returns a machine whose disk, at a path, is the boot sector of guest.lst and a MiB of
 // nothing.
 func Guest(t testing.TB, path string) qemuargs.Machine {
 	t.Helper()
@@ -50,7 +50,7 @@ func Guest(t testing.TB, path string) qemuargs.Machine {
 	return m
 }
 
-// Program is the path of one of QEMU's programs.
+// Program returns the path of one of QEMU's programs.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -9,19 +9,19 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
-// TPM is a program that runs the swtpm of the launcher's image, whose root file system is root.
+// TPM returns a program that runs the swtpm of the launcher's image, whose root file system is root.
 func TPM(t testing.TB, root string) string {
 	t.Helper()
 	return fromImage(t, root, "usr/bin/swtpm")
 }
 
-// VirtioFSD is a program that runs the virtiofsd of the launcher's image, whose root file system is root.
+// VirtioFSD returns a program that runs the virtiofsd of the launcher's image, whose root file system is root.
 func VirtioFSD(t testing.TB, root string) string {
 	t.Helper()
 	return fromImage(t, root, "usr/libexec/virtiofsd")
 }
 
-// fromImage is a program that runs another of the launcher's image, with the libraries of that image.
+// fromImage returns a program that runs another of the launcher's image, with the libraries of that image.
 func fromImage(t testing.TB, root, name string) string {
 	t.Helper()
 	root, err := filepath.Abs(root)
@@ -38,7 +38,8 @@ func fromImage(t testing.TB, root, name string) string {
 	return path
 }
 
-// Passt is the passt of the launcher's image, whose root file system is root, with what it needs, in a folder that every user may read.
+// Passt returns the passt of the launcher's image, whose root file system is root, with what it needs, in a folder that
+// every user may read.
 func Passt(t testing.TB, root string) []string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "passt")

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Commands of a guest's shell that write a TPM 2.0 command to /dev/tpm0 and print the answer as hexadecimal bytes. The TPM's format is
-// that of the TPM 2.0 Library, Part 3. A guest needs nothing but a shell with printf, head and od.
+// Commands of a guest's shell that write a TPM 2.0 command to /dev/tpm0 and print the answer as hexadecimal bytes. The
+// TPM's format is that of the TPM 2.0 Library, Part 3. A guest needs nothing but a shell with printf, head and od.
 
 const (
 	tpmExtend      = 0x182
@@ -47,7 +47,7 @@ func ReadNV() string {
 	return tpmCommand(tpmRead, []uint32{tpmIndex, tpmIndex}, []byte{0, nvBytes, 0, 0})
 }
 
-// tpmCommand is a command with an empty password.
+// tpmCommand returns a command with an empty password.
 func tpmCommand(code uint32, handles []uint32, parameters ...[]byte) string {
 	body := binary.BigEndian.AppendUint32(nil, code)
 	for _, h := range handles {

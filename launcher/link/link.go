@@ -76,7 +76,7 @@ func New(socket, qemuVersion string, state control.StateReport, log *slog.Logger
 	return l
 }
 
-// Commands are virt-handler's commands, one after the other.
+// Commands returns virt-handler's commands, one after the other.
 func (l *Link) Commands() <-chan *Command { return l.commands }
 
 // Close ends the connection and the goroutines. Queued messages get a moment to be sent first.

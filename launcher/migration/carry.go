@@ -12,8 +12,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 )
 
-// Carried is a disk's file that the guest only reads and that the target could not make itself: the files of which it was
-// made may be others by now. The launchers copy it, for QEMU mirrors no disk into one that is only read.
+// Carried is a disk's file that the guest only reads and that the target could not make itself: the files of which it
+// was made may be others by now. The launchers copy it, for QEMU mirrors no disk into one that is only read.
 type Carried struct {
 	Disk string
 	// Path of the file, which does not change.
@@ -27,15 +27,16 @@ type Carried struct {
 // got is what the target says when it has a file.
 const got = 'K'
 
-// A file may take carryTimeout, a second more for each carrySpeed bytes, and longestCarry at most. The UEFI variables of arm64 have 64 MiB, and the
-// target's storage may be slow. The limit of the whole migration, Limits.Completion, holds for them as well.
+// A file may take carryTimeout, a second more for each carrySpeed bytes, and longestCarry at most. The UEFI variables
+// of arm64 have 64 MiB, and the target's storage may be slow. The limit of the whole migration, Limits.Completion,
+// holds for them as well.
 const (
 	carryTimeout = time.Minute
 	carrySpeed   = 128 << 10
 	longestCarry = 30 * time.Minute
 )
 
-// patience is how long the file may take.
+// patience returns how long the file may take.
 func (c Carried) patience() time.Duration {
 	const most = int64((longestCarry - carryTimeout) / time.Second)
 	return carryTimeout + time.Duration(min(max(c.Size, 0)/carrySpeed, most))*time.Second
@@ -51,7 +52,8 @@ func (s *Source) carry(ctx context.Context) error {
 	return nil
 }
 
-// carryVariables sends the guest's UEFI variables, if the target has a file of its own for them, and waits until that file has them.
+// carryVariables sends the guest's UEFI variables, if the target has a file of its own for them, and waits until that
+// file has them.
 func (s *Source) carryVariables(ctx context.Context) error {
 	if s.Kept == nil {
 		return nil
@@ -86,8 +88,8 @@ func (c Carried) send(ctx context.Context) error {
 	return nil
 }
 
-// Take returns one end of a connection, over which the content of a file of size bytes comes from the source. The file has
-// that size already. QEMU has opened it, and reads it only when the guest runs.
+// Take returns one end of a connection, over which the content of a file of size bytes comes from the source. The file
+// has that size already. QEMU has opened it, and reads it only when the guest runs.
 func (t *Target) Take(disk, path string, size int64) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -122,7 +124,7 @@ type taken struct {
 	came chan error
 }
 
-// whole says whether all files have come. The source sends the guest only after them.
+// whole reports whether all files have come. The source sends the guest only after them.
 func (t *Target) whole() error {
 	for _, file := range t.taken {
 		select {

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
-// carrying is a file that a source sends, and a target's file for it.
+// carrying returns a file that a source sends, and a target's file for it.
 func carrying(t *testing.T, data []byte) (from Carried, to *Target, path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +50,8 @@ func TestTargetHasTheFileBeforeSourceGoesOn(t *testing.T) {
 	}
 }
 
-// TestBadCarryEndsTheMigration: a source that says less than it should, or a target that says nothing, ends the migration.
+// TestBadCarryEndsTheMigration: a source that says less than it should, or a target that says nothing, ends the
+// migration.
 func TestBadCarryEndsTheMigration(t *testing.T) {
 	t.Run("the source ends early", func(t *testing.T) {
 		from, to, _ := carrying(t, []byte("content"))

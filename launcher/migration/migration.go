@@ -18,7 +18,7 @@ import (
 // stateFD is the name by which QEMU knows the descriptor that carries the guest's state.
 const stateFD = "migration"
 
-// capabilities are those that source and target both need.
+// capabilities returns those that source and target both need.
 func capabilities() map[string]bool {
 	return map[string]bool{qmp.CapabilityEvents: true, qmp.CapabilityReturnPath: true, qmp.CapabilityPause: true, qmp.CapabilityLateActivate: true}
 }
@@ -78,7 +78,7 @@ var ErrNoReturn = errors.New("the guest's memory did not follow it to the target
 // errFailed is the error of a migration for which QEMU gives no reason.
 var errFailed = errors.New("QEMU gives no reason")
 
-// failure is why a migration has failed or was cancelled, or nil if it goes on.
+// failure returns why a migration has failed or was cancelled, or nil if it goes on.
 func failure(m qmp.Migration) error {
 	switch {
 	case m.Status != qmp.MigrationFailed && m.Status != qmp.MigrationCancelled:
@@ -91,7 +91,7 @@ func failure(m qmp.Migration) error {
 	return errFailed
 }
 
-// broken is ErrNoReturn if a guest's memory cannot follow it any more. trails says whether it did before.
+// broken returns ErrNoReturn if a guest's memory cannot follow it any more. trails says whether it did before.
 func broken(m qmp.Migration, trails bool) error {
 	switch {
 	case m.Status == qmp.MigrationPostCopyPaused:
@@ -102,8 +102,8 @@ func broken(m qmp.Migration, trails bool) error {
 	return nil
 }
 
-// unanswered is how many questions in a row QEMU may leave without an answer once nobody can help it any more. That is a minute: a QEMU that has
-// the whole guest may also wait for its storage, and from here the two look the same.
+// unanswered is how many questions in a row QEMU may leave without an answer once nobody can help it any more. That is
+// a minute: a QEMU that has the whole guest may also wait for its storage, and from here the two look the same.
 const unanswered = 6
 
 // answerTimeout is how long one of these questions waits. QEMU answers within milliseconds, unless its main loop waits.
@@ -112,8 +112,8 @@ const answerTimeout = 10 * time.Second
 // errSilent is the error of a QEMU that has left so many.
 var errSilent = errors.New("the channel between the nodes has ended, and QEMU does not answer")
 
-// insist asks QEMU until it answers, or ends. A QEMU that does not answer in time may do later what it was told: its main loop may wait for
-// storage, or for a page of the guest's memory. lost says whether such a page never comes.
+// insist asks QEMU until it answers, or ends. A QEMU that does not answer in time may do later what it was told: its
+// main loop may wait for storage, or for a page of the guest's memory. lost says whether such a page never comes.
 func insist[T any](ctx context.Context, client *qmp.Client, lost func() bool, question func(context.Context) (T, error)) (T, error) {
 	for silent := 0; ; {
 		asked, stop := context.WithTimeout(ctx, min(answerTimeout, client.Timeout()))
@@ -131,7 +131,7 @@ func insist[T any](ctx context.Context, client *qmp.Client, lost func() bool, qu
 	}
 }
 
-// never is that of a source, which needs nothing from its target in order to answer.
+// never returns the channel of a source, which needs nothing from its target in order to answer.
 func never() bool { return false }
 
 // command runs a command to QEMU within commandTimeout, whatever becomes of ctx: QEMU may carry

@@ -35,7 +35,7 @@ type started struct {
 	begun  bool // else there is only a node, and no job
 }
 
-// node is the name of the target's node in the source's QEMU, and job that of the job. Names of
+// node returns the name of the target's node in the source's QEMU, and job that of the job. Names of
 // disks' nodes begin with "disk-", so neither is in use.
 func (s started) node() string { return fmt.Sprintf("mirror-%d", s.number) }
 
@@ -103,8 +103,9 @@ const (
 	greetingLook    = 100 * time.Millisecond
 )
 
-// greeted waits until the target's export has said something, or has ended. QEMU would wait for the export in its main loop (block/nbd.c,
-// nbd_open), and the guest would soon stand still with that loop: a target that says nothing must not reach QEMU.
+// greeted waits until the target's export has said something, or has ended. QEMU would wait for the export in its main
+// loop (block/nbd.c, nbd_open), and the guest would soon stand still with that loop: a target that says nothing must
+// not reach QEMU.
 func greeted(ctx context.Context, channel *os.File) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, greetingTimeout, fmt.Errorf("%w: the target's disk said nothing for %s", ErrTimeout, greetingTimeout))
 	defer cancel()
@@ -118,7 +119,8 @@ func greeted(ctx context.Context, channel *os.File) error {
 	return context.Cause(ctx)
 }
 
-// jobs are the mirrors' jobs, in the order of the mirrors. Without mirrors, QEMU is asked nothing: the guest may stand still meanwhile.
+// jobs returns the mirrors' jobs, in the order of the mirrors. Without mirrors, QEMU is asked nothing: the guest may
+// stand still meanwhile.
 func (m *mirrors) jobs(ctx context.Context) (jobs []qmp.Job, err error) {
 	if len(m.started) == 0 {
 		return nil, nil

@@ -142,7 +142,8 @@ func (s *Source) Run(ctx context.Context) (Progress, error) {
 	return s.finish(ctx, w, begun)
 }
 
-// switchoverTimeout bounds the time for which the guest may stand still before its rest is sent. A target's disk may hang.
+// switchoverTimeout bounds the time for which the guest may stand still before its rest is sent. A target's disk may
+// hang.
 const switchoverTimeout = 30 * time.Second
 
 // switchOver ends the copies of disks, and asks for the permission. The guest stands still meanwhile. variables is when
@@ -159,11 +160,11 @@ func (s *Source) switchOver(ctx context.Context, w *watcher, mirroring *mirrors,
 	return cause(ctx, s.Permit(ctx))
 }
 
-// errVariables: a flash chip does not tell QEMU's migration that the guest has written to it (hw/block/pflash_cfi01.c). So QEMU
-// sends the chip once, and the target would have, and write to its file, what the chip held then.
+// errVariables: a flash chip does not tell QEMU's migration that the guest has written to it (hw/block/pflash_cfi01.c).
+// So QEMU sends the chip once, and the target would have, and write to its file, what the chip held then.
 var errVariables = errors.New("the guest has written UEFI variables while its memory was copied, and QEMU does not send these again: migrate the guest again when it has started")
 
-// written is when the guest's UEFI variables were last written. QEMU writes each change to their file at once.
+// written returns when the guest's UEFI variables were last written. QEMU writes each change to their file at once.
 func (s *Source) written() (time.Time, error) {
 	if s.Variables == nil {
 		return time.Time{}, nil
@@ -182,10 +183,11 @@ func (s *Source) written() (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// errReplaced: others may write to the volume with the guest's state. The target would write the guest's variables over what was put there.
+// errReplaced: others may write to the volume with the guest's state. The target would write the guest's variables over
+// what was put there.
 var errReplaced = errors.New("the file was replaced since the guest started, and QEMU still has the old file: stop and start the VM, which then has the new variables")
 
-// cause is why a context has ended, if err says no more than that it has.
+// cause returns why a context has ended, if err says no more than that it has.
 func cause(ctx context.Context, err error) error {
 	if errors.Is(err, ctx.Err()) {
 		return context.Cause(ctx)
@@ -277,7 +279,7 @@ func (p *patience) look(remaining int64) error {
 	return nil
 }
 
-// due says whether only post-copy brings the migration to its end.
+// due reports whether only post-copy brings the migration to its end.
 func (p *patience) due() bool { return !p.since.IsZero() }
 
 func tooLong(l Limits) error {
@@ -331,8 +333,8 @@ func (s *Source) settle(ctx context.Context, w *watcher) error {
 	})
 }
 
-// finish sends the rest. A QEMU that is late may send it all the same, and the guest then runs elsewhere. So only QEMU says that it did
-// not, by its word or its end.
+// finish sends the rest. A QEMU that is late may send it all the same, and the guest then runs elsewhere. So only QEMU
+// says that it did not, by its word or its end.
 func (s *Source) finish(ctx context.Context, w *watcher, begun time.Time) (Progress, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := s.QEMU.MigrateContinue(ctx); err != nil && (s.QEMU.Err() != nil || !errors.Is(err, qmp.ErrTimeout)) {

@@ -18,8 +18,9 @@ type Target struct {
 	QEMU *qmp.Client
 	// Changed gets a value after QEMU has sent an event.
 	Changed <-chan struct{}
-	// Whole, if set, is called once the copied disks and the state of the machine are as the guest left them. It may wait for storage. Its error ends a
-	// migration that the source can take back. A guest whose memory still comes has no other place, and does not wait for Whole.
+	// Whole, if set, is called once the copied disks and the state of the machine are as the guest left them. It may wait
+	// for storage. Its error ends a migration that the source can take back. A guest whose memory still comes has no other
+	// place, and does not wait for Whole.
 	Whole func() error
 
 	listener *net.UnixListener // of QEMU's NBD server; nil before the first Export
@@ -116,8 +117,8 @@ func (t *Target) PermitPostCopy(ctx context.Context) error {
 // Receive receives the guest from QEMU's end of a channel. When Receive returns nil, QEMU has all
 // of the guest. The guest's CPUs are stopped until Cont, and QEMU has no lock on a disk until then.
 //
-// If the guest's memory comes after it, trails is called once QEMU has all but the memory: the guest may run then. Receive
-// returns when the memory is there. ErrNoReturn says that it does not come.
+// If the guest's memory comes after it, trails is called once QEMU has all but the memory: the guest may run then.
+// Receive returns when the memory is there. ErrNoReturn says that it does not come.
 func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) error {
 	w := watch(t.Changed)
 	defer w.stop()
@@ -171,8 +172,8 @@ func (t *Target) Receive(ctx context.Context, state *os.File, trails func()) err
 	return nil
 }
 
-// noteWhole calls Whole, which says itself what goes wrong. The channel that noteWhole returns is closed then. Close does not wait for Whole: nothing
-// ends a wait for storage but the storage.
+// noteWhole calls Whole, which says itself what goes wrong. The channel that noteWhole returns is closed then. Close
+// does not wait for Whole: nothing ends a wait for storage but the storage.
 func (t *Target) noteWhole() <-chan struct{} {
 	noted := make(chan struct{})
 	go func() {
@@ -195,8 +196,8 @@ func (t *Target) awaitMemory(ctx context.Context, w *watcher, lost func() bool) 
 	})
 }
 
-// hungUp says whether the other end of a socket is closed. It leaves alone whether the socket blocks, which QEMU shares: (*os.File).Fd
-// would change that.
+// hungUp reports whether the other end of a socket is closed. It leaves alone whether the socket blocks, which QEMU
+// shares: (*os.File).Fd would change that.
 func hungUp(socket *os.File) (hung bool) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // maxCPUs is what a unix.CPUSet has room for.
 const maxCPUs = 1024
 
-// Own are the CPUs that this process may run on: those of its container.
+// Own returns the CPUs that this process may run on: those of its container.
 func Own() ([]CPU, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -47,7 +47,8 @@ func number(path string) int {
 	return n
 }
 
-// Place lets a thread run on some CPUs only. Thread 0 is the caller's. The error of a thread that has ended is unix.ESRCH.
+// Place lets a thread run on some CPUs only. Thread 0 is the caller's. The error of a thread that has ended is
+// unix.ESRCH.
 func Place(thread int, ids []int) error {
 	var set unix.CPUSet
 	for _, id := range ids {
@@ -59,8 +60,8 @@ func Place(thread int, ids []int) error {
 	return nil
 }
 
-// On runs work on some CPUs. A process that work starts may run on them too, and its own threads begin there. The CPUs may be others than those
-// of the threads of this process, as long as the container has them.
+// On runs work on some CPUs. A process that work starts may run on them too, and its own threads begin there. The CPUs
+// may be others than those of the threads of this process, as long as the container has them.
 func On(ids []int, work func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -79,8 +80,8 @@ func On(ids []int, work func() error) error {
 	return err
 }
 
-// PlaceAll lets all threads of a process run on some CPUs, but the threads that are in not. A thread runs where the thread that made
-// it ran. So it looks until it has seen no new thread.
+// PlaceAll lets all threads of a process run on some CPUs, but the threads that are in not. A thread runs where the
+// thread that made it ran. So it looks until it has seen no new thread.
 func PlaceAll(pid int, ids []int, not map[int]bool) error {
 	placed := map[int]bool{}
 	fresh := true

@@ -25,16 +25,17 @@ type Plan struct {
 	Others []int
 }
 
-// Sorted are the CPUs in the order of their nodes, sockets and cores.
+// Sorted returns the CPUs in the order of their nodes, sockets and cores.
 func Sorted(cpus []CPU) []CPU {
 	return slices.SortedFunc(slices.Values(cpus), func(a, b CPU) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Socket, b.Socket), cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID))
 	})
 }
 
-// New places the threads of a guest that has the CPUs to itself. It takes the CPUs in the order of their nodes, sockets and
-// cores: QEMU numbers the threads of a core one after the other, and so threads of one core of the guest are threads of one core of
-// the node, where the guest has as many. isolate keeps one CPU for the threads that are not the guest's CPUs.
+// New places the threads of a guest that has the CPUs to itself. It takes the CPUs in the order of their nodes, sockets
+// and cores: QEMU numbers the threads of a core one after the other, and so threads of one core of the guest are
+// threads of one core of the node, where the guest has as many. isolate keeps one CPU for the threads that are not the
+// guest's CPUs.
 func New(vcpus int, isolate bool, cpus []CPU) (*Plan, error) {
 	need := vcpus
 	if isolate {
@@ -57,15 +58,15 @@ func New(vcpus int, isolate bool, cpus []CPU) (*Plan, error) {
 	return plan, nil
 }
 
-// All are the CPUs of all threads.
+// All returns the CPUs of all threads.
 func (p *Plan) All() []int {
 	all := slices.Concat(p.VCPUs, p.Others)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// Near are the CPUs of the guest's CPUs from first on, n of them. It is nil where all of the guest's CPUs are on one node: all CPUs are
-// equally near then. Places for more CPUs have none.
+// Near returns the CPUs of the guest's CPUs from first on, n of them. It is nil where all of the guest's CPUs are on
+// one node: all CPUs are equally near then. Places for more CPUs have none.
 func (p *Plan) Near(first, n int) []int {
 	if len(slices.Compact(slices.Clone(p.Nodes))) < 2 {
 		return nil

@@ -96,14 +96,14 @@ func (c *Client) Connect() error {
 	return c.Execute(ctx, "qmp_capabilities", nil, nil)
 }
 
-// Greeting is QEMU's first message; zero before Connect.
+// Greeting returns QEMU's first message; zero before Connect.
 func (c *Client) Greeting() Greeting {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.greeting
 }
 
-// Version is the version in the greeting.
+// Version returns the version in the greeting.
 func (c *Client) Version() monitor.Version { return c.Greeting().Version }
 
 // Execute runs a command, with arguments unless they are nil, and decodes the result into
@@ -161,10 +161,10 @@ func (c *Client) Events(ctx context.Context) (<-chan monitor.Event, error) {
 // Timeout bounds each command whose context has no deadline.
 func (c *Client) Timeout() time.Duration { return c.timeout }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err says why the connection ended; nil while it has not. It wraps ErrClosed
+// Err returns why the connection ended; nil while it has not. It wraps ErrClosed
 // and, if there was one, the cause.
 func (c *Client) Err() error {
 	c.mu.Lock()
@@ -185,7 +185,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Disconnect is Close, as go-qemu names it.
+// Disconnect does what Close does. go-qemu has this name for it.
 func (c *Client) Disconnect() error { return c.Close() }
 
 // fail ends the connection. Only the first cause counts.
@@ -316,7 +316,7 @@ func (c *Client) wait(ctx context.Context, waiter <-chan *reply) (*reply, error)
 	}
 }
 
-// ended is the error of a context that has ended.
+// ended returns the error of a context that has ended.
 func ended(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return ErrTimeout

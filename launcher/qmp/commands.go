@@ -17,8 +17,8 @@ func (c *Client) SystemReset(ctx context.Context) error {
 	return c.Execute(ctx, "system_reset", nil, nil)
 }
 
-// SetLink puts the link of a network card up or down, by the card's device id. The guest sees its cable pulled, or plugged in
-// again. QEMU moves no packet over a link that is down, and neither does vhost-net.
+// SetLink puts the link of a network card up or down, by the card's device id. The guest sees its cable pulled, or
+// plugged in again. QEMU moves no packet over a link that is down, and neither does vhost-net.
 func (c *Client) SetLink(ctx context.Context, device string, up bool) error {
 	return c.Execute(ctx, "set_link", struct {
 		Name string `json:"name"`
@@ -124,18 +124,19 @@ const (
 	ShutdownPause    = "pause"    // it keeps the guest, stopped
 )
 
-// SetShutdownAction says what QEMU does when the guest has powered off.
+// SetShutdownAction sets what QEMU does when the guest has powered off.
 func (c *Client) SetShutdownAction(ctx context.Context, action string) error {
 	return c.Execute(ctx, "set-action", map[string]string{"shutdown": action}, nil)
 }
 
-// HasCPUFeature says whether the guest's CPU at a QOM path has a feature. QEMU has taken away those that its host lacks.
+// HasCPUFeature reports whether the guest's CPU at a QOM path has a feature. QEMU has taken away those that its host
+// lacks.
 func (c *Client) HasCPUFeature(ctx context.Context, path, feature string) (has bool, err error) {
 	return has, c.Execute(ctx, "qom-get", map[string]string{"path": path, "property": feature}, &has)
 }
 
-// LacksCPUFeatures says whether a CPU lacks any of the features that QEMU was asked for. A feature that QEMU does without for the sake of
-// another property, as KVM's with kvm=off, counts as no feature that was asked for.
+// LacksCPUFeatures reports whether a CPU lacks any of the features that QEMU was asked for. A feature that QEMU does
+// without for the sake of another property, as KVM's with kvm=off, counts as no feature that was asked for.
 func (c *Client) LacksCPUFeatures(ctx context.Context, path string) (bool, error) {
 	var words []struct {
 		Features uint64 `json:"features"`

@@ -58,7 +58,7 @@ func (q *eventQueue) remove(i int) {
 	q.events = slices.Delete(q.events, i, i+1)
 }
 
-// end says that no more events come.
+// end notes that no more events come.
 func (q *eventQueue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -52,7 +52,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// Keys are the SSH keys of the entry: its lines, without comments and empty lines.
+// Keys returns the SSH keys of the entry: its lines, without comments and empty lines.
 func (e Entry) Keys() []string {
 	var keys []string
 	for line := range strings.Lines(string(e.Data)) {

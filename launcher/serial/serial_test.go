@@ -74,7 +74,7 @@ func TestLastWordsReachLogAndConsole(t *testing.T) {
 	}
 }
 
-// newPort is a serial port without QEMU.
+// newPort returns a serial port without QEMU.
 func newPort(t *testing.T, stdout io.Writer, log *slog.Logger) (guest *net.UnixConn, s *Port, socket string) {
 	t.Helper()
 	port, guest := testkit.SocketPair(t)

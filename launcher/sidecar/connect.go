@@ -1,6 +1,6 @@
-// Package sidecar runs the programs that serve file systems (virtiofsd) and that connect guests to the pod network (passt), and connects QEMU to
-// them. Each runs in a container of its own in the launcher's pod, and the launcher shares with the container a folder in memory that holds the
-// program's socket.
+// Package sidecar runs the programs that serve file systems (virtiofsd) and that connect guests to the pod network
+// (passt), and connects QEMU to them. Each runs in a container of its own in the launcher's pod, and the launcher
+// shares with the container a folder in memory that holds the program's socket.
 package sidecar
 
 import (
@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// Patience is how long a program has to listen at its socket. The kubelet starts its container before the launcher's, and a loaded node may
-	// take seconds to start a program.
+	// Patience is how long a program has to listen at its socket. The kubelet starts its container before the launcher's,
+	// and a loaded node may take seconds to start a program.
 	Patience = 30 * time.Second
 	// interval is the time between two attempts.
 	interval = 100 * time.Millisecond
@@ -26,9 +26,10 @@ const (
 // ErrNoSocket: there is something at the socket's path that is no socket.
 var ErrNoSocket = errors.New("it is no socket")
 
-// Connect connects to the program that listens at a socket, and returns the connection. It waits until the program listens, but not after ctx
-// has ended. Whoever has the program's container may put anything into the socket's folder, and change it at any time. So Connect follows no
-// link, connects to the very socket that it has checked, and waits for nothing in there: the program may not take the connection.
+// Connect connects to the program that listens at a socket, and returns the connection. It waits until the program
+// listens, but not after ctx has ended. Whoever has the program's container may put anything into the socket's folder,
+// and change it at any time. So Connect follows no link, connects to the very socket that it has checked, and waits for
+// nothing in there: the program may not take the connection.
 func Connect(ctx context.Context, socket string) (*os.File, error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -45,7 +46,8 @@ func Connect(ctx context.Context, socket string) (*os.File, error) {
 	}
 }
 
-// passes says whether the program may still come: its socket is not there, it does not listen, or it has not taken a connection of before.
+// passes reports whether the program may still come: its socket is not there, it does not listen, or it has not taken a
+// connection of before.
 func passes(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN)
 }

@@ -12,13 +12,13 @@ var ErrNoAddress = errors.New("it has no address")
 // unused is an IPv4 address that no guest gets, for pods without IPv4 (RFC 3927).
 const unused = "169.254.75.11"
 
-// Outbound are passt's options for a pod whose interface link has these addresses. guest is the IPv4 address of a guest that comes from another pod; not
-// valid for others.
+// Outbound returns passt's options for a pod whose interface link has these addresses. guest is the IPv4 address of a
+// guest that comes from another pod; not valid for others.
 //
-// The options keep the guest's packets off the pod's loopback. passt itself refuses 127.0.0.0/8 and ::1, but sends what a guest sends to
-// ::ffff:127.0.0.1. A socket that is bound to an interface does not reach the loopback. passt binds no socket of IPv4 unless it has an IPv4 address for
-// the guest, and takes ::ffff:127.0.0.1 for IPv4. So where the pod has IPv6 alone, passt has an address that passt tells no guest. Without IPv6, passt
-// takes no packet of IPv6.
+// The options keep the guest's packets off the pod's loopback. passt itself refuses 127.0.0.0/8 and ::1, but sends what
+// a guest sends to ::ffff:127.0.0.1. A socket that is bound to an interface does not reach the loopback. passt binds no
+// socket of IPv4 unless it has an IPv4 address for the guest, and takes ::ffff:127.0.0.1 for IPv4. So where the pod has
+// IPv6 alone, passt has an address that passt tells no guest. Without IPv6, passt takes no packet of IPv6.
 func Outbound(link string, addresses []netip.Prefix, guest netip.Addr) ([]string, error) {
 	var v4, v6 netip.Prefix
 	for _, a := range addresses {

@@ -64,8 +64,8 @@ func parsed(addresses []string) []netip.Prefix {
 // nobody is a user that has no other processes. passt does not run as root.
 const nobody = 54107
 
-// TestOutboundPasst: the passt of the image sends what a guest sends to a peer, and nothing to the pod's loopback, also where the guest writes the
-// loopback's IPv4 address as one of IPv6.
+// TestOutboundPasst: the passt of the image sends what a guest sends to a peer, and nothing to the pod's loopback, also
+// where the guest writes the loopback's IPv4 address as one of IPv6.
 func TestOutboundPasst(t *testing.T) {
 	command := launchertest.Passt(t, "../../_output/cache/launcher-root")
 	for name, c := range map[string]struct {
@@ -110,7 +110,8 @@ func TestOutboundPasst(t *testing.T) {
 	}
 }
 
-// pod makes the thread's network namespace that of a pod with the interface eth0, and returns a socket that gets all that leaves by eth0.
+// pod makes the thread's network namespace that of a pod with the interface eth0, and returns a socket that gets all
+// that leaves by eth0.
 func pod(t *testing.T, addresses []netip.Prefix) int {
 	t.Helper()
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
@@ -156,8 +157,9 @@ func pod(t *testing.T, addresses []netip.Prefix) int {
 	return socket
 }
 
-// awaitLinkLocal waits for the link's link-local address. A worker of the kernel adds it some time after the link is up. Without it, passt that is to send
-// IPv6 ends with "External interface not usable". A CNI plugin makes a pod's link long before passt starts.
+// awaitLinkLocal waits for the link's link-local address. A worker of the kernel adds it some time after the link is
+// up. Without it, passt that is to send IPv6 ends with "External interface not usable". A CNI plugin makes a pod's link
+// long before passt starts.
 func awaitLinkLocal(t *testing.T, link netlink.Link) {
 	t.Helper()
 	testkit.Eventually(t, "the pod's interface has a link-local address", func() error {
@@ -248,7 +250,7 @@ func udp(from, to netip.Addr, port uint16, text string) []byte {
 	return b
 }
 
-// sum is the Internet checksum (RFC 1071).
+// sum returns the Internet checksum (RFC 1071).
 func sum(b []byte) uint16 {
 	total := uint32(0)
 	for i, c := range b {

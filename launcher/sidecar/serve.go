@@ -18,12 +18,13 @@ import (
 )
 
 const (
-	// endPatience is how long a program has to end after QEMU. The program writes nothing then: it has answered each of the guest's requests, or
-	// QEMU would not have ended.
+	// endPatience is how long a program has to end after QEMU. The program writes nothing then: it has answered each of
+	// the guest's requests, or QEMU would not have ended.
 	endPatience = 2 * time.Second
 	// quitPatience is how long a QEMU that ends may take between the end of its connection to a program and its own.
 	quitPatience = 5 * time.Second
-	// ExitLost is the exit code of a container whose guest has lost what the container's program serves: the program has ended, and QEMU had not.
+	// ExitLost is the exit code of a container whose guest has lost what the container's program serves: the program has
+	// ended, and QEMU had not.
 	ExitLost = 3
 )
 
@@ -40,8 +41,9 @@ type Server struct {
 	Output *os.File
 }
 
-// Serve runs the program until ctx ends, and then kills it. A program that does not end after QEMU is killed too. Serve returns ErrLost if the program
-// has ended, now or in an earlier call, while QEMU runs or ran; the socket's folder remembers that the program has had a QEMU.
+// Serve runs the program until ctx ends, and then kills it. A program that does not end after QEMU is killed too. Serve
+// returns ErrLost if the program has ended, now or in an earlier call, while QEMU runs or ran; the socket's folder
+// remembers that the program has had a QEMU.
 func (s Server) Serve(ctx context.Context) error {
 	mark := filepath.Join(filepath.Dir(s.Socket), "served")
 	if _, err := os.Lstat(mark); !errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +131,7 @@ func (p *program) serve(ctx context.Context, q *peer) error {
 	}
 }
 
-// how is how a program has ended: virtiofsd exits with 0 also after an error.
+// how returns how a program has ended: virtiofsd exits with 0 also after an error.
 func how(exit error) error {
 	if exit == nil {
 		return errors.New("exit status 0")
@@ -137,7 +139,8 @@ func how(exit error) error {
 	return exit
 }
 
-// end kills the program unless it ends within patience. A program that waits for storage ends only when the storage answers, and so does a container.
+// end kills the program unless it ends within patience. A program that waits for storage ends only when the storage
+// answers, and so does a container.
 func (p *program) end(patience time.Duration) {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -173,7 +176,7 @@ func follow(lifeline *net.UnixListener, mark string, output io.Writer) *peer {
 	return q
 }
 
-// came says whether there has been a QEMU.
+// came reports whether there has been a QEMU.
 func (q *peer) came() bool {
 	select {
 	case <-q.served:

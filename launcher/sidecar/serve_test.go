@@ -34,7 +34,7 @@ func serveBy(t *testing.T, dir, script string) *served {
 	return s
 }
 
-// pid is the program's, which runs.
+// pid returns the number of the program's process, which runs.
 func (s *served) pid() (pid string) {
 	s.Helper()
 	testkit.Until(s.T, "the program's start", func() bool {
@@ -78,7 +78,8 @@ func (s *served) goesOn() {
 	}
 }
 
-// TestHangingProgramEndsAfterItsQEMU: a program that hangs ends soon after its QEMU, and without QEMU it ends when it is asked to, although it ignores SIGTERM.
+// TestHangingProgramEndsAfterItsQEMU: a program that hangs ends soon after its QEMU, and without QEMU it ends when it
+// is asked to, although it ignores SIGTERM.
 func TestHangingProgramEndsAfterItsQEMU(t *testing.T) {
 	t.Parallel()
 	const hangs = "trap '' TERM INT; exec sleep 1000"
@@ -107,7 +108,8 @@ func TestHangingProgramEndsAfterItsQEMU(t *testing.T) {
 	})
 }
 
-// TestProgramThatEndsBeforeQEMUIsLost: a program that ends before QEMU has lost what the program served, and no other program is started. Where QEMU ends too, nothing is lost.
+// TestProgramThatEndsBeforeQEMUIsLost: a program that ends before QEMU has lost what the program served, and no other
+// program is started. Where QEMU ends too, nothing is lost.
 func TestProgramThatEndsBeforeQEMUIsLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, want string }{
@@ -150,7 +152,8 @@ func TestProgramThatEndsBeforeQEMUIsLost(t *testing.T) {
 	})
 }
 
-// TestProgramIsServedAgainBeforeQEMU: a program that ends before there is a QEMU loses nothing. What it has left behind does not disturb the next.
+// TestProgramIsServedAgainBeforeQEMU: a program that ends before there is a QEMU loses nothing. What it has left behind
+// does not disturb the next.
 func TestProgramIsServedAgainBeforeQEMU(t *testing.T) {
 	t.Parallel()
 	s := serveBy(t, t.TempDir(), "exit 5")

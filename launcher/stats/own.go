@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// ownEvery is how often the kernel is asked for the memory of a VM's processes: it looks at each page that they have, some
-	// hundreds of milliseconds for a guest of 64 GiB in small pages.
+	// ownEvery is how often the kernel is asked for the memory of a VM's processes: it looks at each page that they have,
+	// some hundreds of milliseconds for a guest of 64 GiB in small pages.
 	ownEvery = time.Minute
-	// maxLooked is the most memory of a guest, in bytes, whose processes are asked about: the kernel walks 64 GiB of small pages in some hundreds
-	// of milliseconds, and nothing can end the walk.
+	// maxLooked is the most memory of a guest, in bytes, whose processes are asked about: the kernel walks 64 GiB of small
+	// pages in some hundreds of milliseconds, and nothing can end the walk.
 	maxLooked = 64 << 30
 	// maxSmaps bounds what is read of smaps, in bytes: 700 for each mapping, of which QEMU has hundreds.
 	maxSmaps = 16 << 20
 )
 
-// own is the memory of QEMU, of the launcher and of its helpers besides the guest's, not older than ownEvery. It is nil where it is not known: for
-// a guest of more than maxLooked in small pages.
+// own returns the memory of QEMU, of the launcher and of its helpers besides the guest's, not older than ownEvery. It
+// is nil where it is not known: for a guest of more than maxLooked in small pages.
 func (s *Source) own() *control.OwnMemory {
 	if s.ownAt.IsZero() || time.Since(s.ownAt) >= ownEvery {
 		s.ownAt, s.ownLast = time.Now(), s.readOwn()
@@ -58,8 +58,9 @@ func privateOf(path string, guest uint64) (uint64, error) {
 	return parseSmaps(io.LimitReader(f, maxSmaps), guest)
 }
 
-// parseSmaps adds up what no other process shares, of all mappings but the guest's memory (proc_pid_smaps(5)). The guest's memory is a mapping of
-// at least its size that is left out of core files (dd), as QEMU's dump-guest-core=off has it.
+// parseSmaps adds up what no other process shares, of all mappings but the guest's memory (proc_pid_smaps(5)). The
+// guest's memory is a mapping of at least its size that is left out of core files (dd), as QEMU's dump-guest-core=off
+// has it.
 func parseSmaps(text io.Reader, guest uint64) (uint64, error) {
 	var total, size, private uint64
 	whole := false

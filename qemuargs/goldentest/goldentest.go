@@ -22,7 +22,7 @@ func Check(t T, dir string) {
 	CheckOn(t, dir, manifest.DefaultHost)
 }
 
-// CheckOn is Check on another host: a preset or a file, as "qemuargs golden --host" takes it.
+// CheckOn does what Check does, on another host: a preset or a file, as "qemuargs golden --host" takes it.
 func CheckOn(t T, dir, host string) {
 	t.Helper()
 	h, err := manifest.ParseHost(host)

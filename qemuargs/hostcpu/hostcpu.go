@@ -1,5 +1,5 @@
-// Package hostcpu says which CPUs an accelerator of a node can give guests. It is pure: it reads what a QEMU of that node
-// answered (query-cpu-definitions, query-cpu-model-expansion).
+// Package hostcpu says which CPUs an accelerator of a node can give guests. It is pure: it reads what a QEMU of that
+// node answered (query-cpu-definitions, query-cpu-model-expansion).
 package hostcpu
 
 import (
@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Base is QEMU's CPU model without features. An expansion of the type static is this model and properties, and means the same on
-// each node and in each later QEMU.
+// Base is QEMU's CPU model without features. An expansion of the type static is this model and properties, and means
+// the same on each node and in each later QEMU.
 const Base = "base"
 
 // Definition is a CPU model that QEMU knows (query-cpu-definitions).
@@ -113,7 +113,7 @@ func Read(a Answers) (CPU, error) {
 	return cpu, nil
 }
 
-// flags are the properties that differ from Base's, which has no features. They are sorted.
+// flags returns the properties that differ from Base's, which has no features. They are sorted.
 func flags(props Props) (out []string, err error) {
 	for key, value := range props {
 		if !name.MatchString(key) {
@@ -140,7 +140,7 @@ func flags(props Props) (out []string, err error) {
 	return out, nil
 }
 
-// features are the names of the properties that are on, sorted.
+// features returns the names of the properties that are on, sorted.
 func features(props Props) (out []string) {
 	for key, value := range props {
 		if on, ok := value.(bool); ok && on && name.MatchString(key) {
@@ -159,9 +159,9 @@ func vendor(props Props) string {
 	return vendors[said]
 }
 
-// nearest is the model that comes nearest to the node's own, of those that the node can give: it has 64 bits if the node's own has.
-// Then the vendor counts, family and model, for kernels and users know a processor by these, and then how many of the features it has. It
-// has no version where the same model has a name without.
+// nearest returns the model that comes nearest to the node's own, of those that the node can give: it has 64 bits if
+// the node's own has. Then the vendor counts, family and model, for kernels and users know a processor by these, and
+// then how many of the features it has. It has no version where the same model has a name without.
 func nearest(a Answers) string {
 	best, bestScore := "", [5]int{-1}
 	const long = "lm" // the feature of 64 bits

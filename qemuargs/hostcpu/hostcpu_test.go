@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// node is what a QEMU could say: its own CPU is a Haswell with more, in the eyes of a user.
+// node returns what a QEMU could say: its own CPU is a Haswell with more, in the eyes of a user.
 func node() Answers {
 	own := Props{"family": json.Number("6"), "model": json.Number("60"), "stepping": json.Number("0"), "vendor": "GenuineIntel", "model-id": "Intel, [fast]\\ CPU @ 2 GHz",
 		"sse2": true, "avx": true, "avx2": true, "aes": true, "svm": false}

@@ -1,5 +1,5 @@
 package layout
 
-// ResourceVariable is the environment variable, in a launcher's container, with the resource of an interface's network cards
-// of the node. The name is KubeVirt's.
+// ResourceVariable returns the environment variable, in a launcher's container, with the resource of an interface's
+// network cards of the node. The name is KubeVirt's.
 func ResourceVariable(nic string) string { return "KUBEVIRT_RESOURCE_NAME_" + nic }

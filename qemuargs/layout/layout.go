@@ -54,15 +54,15 @@ const (
 	StateTPM = StateDir + "/tpm"
 	// TerminationLog is Kubernetes' default terminationMessagePath.
 	TerminationLog = "/dev/termination-log"
-	// FileSystemDir holds one folder per file system, with the socket of the program that serves it. The folder is that program's
-	// container's too, so nothing in it is believed.
+	// FileSystemDir holds one folder per file system, with the socket of the program that serves it. The folder is that
+	// program's container's too, so nothing in it is believed.
 	FileSystemDir = "/run/kubeqemu-filesystems"
-	// FileSystemRoot is where a file system's container has the files that it shares, and FileSystemSocketDir where it has its
-	// socket.
+	// FileSystemRoot is where a file system's container has the files that it shares, and FileSystemSocketDir where it has
+	// its socket.
 	FileSystemRoot      = "/run/kubeqemu-shared"
 	FileSystemSocketDir = "/run/kubeqemu-filesystem"
-	// PasstDir holds one folder per interface with passt, with the socket of that program. The folder is that program's container's
-	// too, so nothing in it is believed. PasstSocketDir is where the program's container has its socket.
+	// PasstDir holds one folder per interface with passt, with the socket of that program. The folder is that program's
+	// container's too, so nothing in it is believed. PasstSocketDir is where the program's container has its socket.
 	PasstDir       = "/run/kubeqemu-networks"
 	PasstSocketDir = "/run/kubeqemu-network"
 	// Passt is the program that connects guests to the pod network without a tap.
@@ -79,7 +79,7 @@ const (
 	QEMUVersion = "/usr/share/kubeqemu/qemu-version"
 )
 
-// Below is a path of this package below the folder root. Where there is no pod, root stands for
+// Below returns a path of this package below the folder root. Where there is no pod, root stands for
 // the pod's root. An empty root leaves the path alone.
 func Below(root, name string) string {
 	if root == "" {
@@ -88,39 +88,39 @@ func Below(root, name string) string {
 	return path.Join(root, name)
 }
 
-// ImageVolume is the folder of a container disk's image.
+// ImageVolume returns the folder of a container disk's image.
 func ImageVolume(volume string) string { return path.Join(ImageVolumeDir, volume) }
 
-// Claim is the folder of the volume of a PersistentVolumeClaim, or of a hostDisk.
+// Claim returns the folder of the volume of a PersistentVolumeClaim, or of a hostDisk.
 func Claim(volume string) string { return path.Join(ClaimDir, volume) }
 
-// BlockDevice is the device of a PersistentVolumeClaim of mode Block.
+// BlockDevice returns the device of a PersistentVolumeClaim of mode Block.
 func BlockDevice(volume string) string { return path.Join(BlockDir, volume) }
 
-// Overlay is the overlay of a container disk or ephemeral claim, or an empty disk.
+// Overlay returns the overlay of a container disk or ephemeral claim, or an empty disk.
 func Overlay(volume string) string { return path.Join(OverlayDir, volume+".qcow2") }
 
 // Keys in Secrets with cloud-init data, KubeVirt's; the first that exists is read.
 func UserDataKeys() []string    { return []string{"userdata", "userData"} }
 func NetworkDataKeys() []string { return []string{"networkdata", "networkData"} }
 
-// UserDataSecret is the folder of the Secret with a volume's user data.
+// UserDataSecret returns the folder of the Secret with a volume's user data.
 func UserDataSecret(volume string) string { return path.Join(SecretDir, volume, "user") }
 
-// NetworkDataSecret is the folder of the Secret with a volume's network data.
+// NetworkDataSecret returns the folder of the Secret with a volume's network data.
 func NetworkDataSecret(volume string) string { return path.Join(SecretDir, volume, "network") }
 
 // accessCredentials is no volume's name: those have no underscore.
 const accessCredentials = "access_credentials"
 
-// AccessCredential is the folder of the Secret of spec.accessCredentials[number]. dir is
+// AccessCredential returns the folder of the Secret of spec.accessCredentials[number]. dir is
 // SecretDir, or stands for it.
 func AccessCredential(dir string, number int) string {
 	return path.Join(dir, accessCredentials, strconv.Itoa(number))
 }
 
-// StateVariables are the guest's UEFI variables on the claim with its state. Each of OVMF's two builds has its own: variables
-// that began without the keys of secure boot would leave secure boot off.
+// StateVariables returns the guest's UEFI variables on the claim with its state. Each of OVMF's two builds has its own:
+// variables that began without the keys of secure boot would leave secure boot off.
 func StateVariables(secureBoot bool) string {
 	name := "uefi-variables.fd"
 	if secureBoot {
@@ -129,42 +129,43 @@ func StateVariables(secureBoot bool) string {
 	return path.Join(StateDir, "nvram", name)
 }
 
-// Config is the folder with the files of a config volume.
+// Config returns the folder with the files of a config volume.
 func Config(volume string) string { return path.Join(ConfigDir, volume) }
 
-// ConfigImage is the disk made of a config volume's files.
+// ConfigImage returns the disk made of a config volume's files.
 func ConfigImage(volume string) string { return path.Join(RunDir, "config-"+volume+".iso") }
 
-// ACPITable is the launcher's copy of a table that a volume holds.
+// ACPITable returns the launcher's copy of a table that a volume holds.
 func ACPITable(signature string) string { return path.Join(RunDir, "acpi-"+signature) }
 
 // fileSystemSocket is the socket's name in its folder.
 const fileSystemSocket = "virtiofsd.sock"
 
-// FileSystemFolder is the folder with a file system's socket, in the launcher's container.
+// FileSystemFolder returns the folder with a file system's socket, in the launcher's container.
 func FileSystemFolder(name string) string { return path.Join(FileSystemDir, name) }
 
-// FileSystemSocket is a file system's socket, in the launcher's container.
+// FileSystemSocket returns a file system's socket, in the launcher's container.
 func FileSystemSocket(name string) string { return path.Join(FileSystemFolder(name), fileSystemSocket) }
 
-// OwnFileSystemSocket is the same socket in the file system's container.
+// OwnFileSystemSocket returns the same socket in the file system's container.
 func OwnFileSystemSocket() string { return path.Join(FileSystemSocketDir, fileSystemSocket) }
 
 // passtSocket is the socket's name in its folder.
 const passtSocket = "passt.sock"
 
-// PasstFolder is the folder with the socket of an interface's passt, in the launcher's container. place is the interface's in the spec.
+// PasstFolder returns the folder with the socket of an interface's passt, in the launcher's container. place is the
+// interface's in the spec.
 func PasstFolder(place int) string { return path.Join(PasstDir, strconv.Itoa(place)) }
 
-// PasstSocket is the socket of an interface's passt, in the launcher's container.
+// PasstSocket returns the socket of an interface's passt, in the launcher's container.
 func PasstSocket(place int) string { return path.Join(PasstFolder(place), passtSocket) }
 
-// OwnPasstSocket is the same socket in passt's container.
+// OwnPasstSocket returns the same socket in passt's container.
 func OwnPasstSocket() string { return path.Join(PasstSocketDir, passtSocket) }
 
-// Lifeline is the socket beside the socket of a program in a container of its own. QEMU holds a connection to the lifeline, which tells that container
-// when QEMU has ended.
+// Lifeline returns the socket beside the socket of a program in a container of its own. QEMU holds a connection to the
+// lifeline, which tells that container when QEMU has ended.
 func Lifeline(socket string) string { return socket + ".lifeline" }
 
-// CloudInit is the seed made for a cloud-init volume.
+// CloudInit returns the seed made for a cloud-init volume.
 func CloudInit(volume string) string { return path.Join(RunDir, "cloud-init-"+volume+".iso") }

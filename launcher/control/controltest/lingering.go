@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lingering is one end of a TCP connection. Its close waits until the other end has taken what
+// Lingering returns one end of a TCP connection. Its close waits until the other end has taken what
 // was sent, or the test ends.
 func Lingering(t *testing.T) int {
 	t.Helper()

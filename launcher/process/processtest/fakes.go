@@ -19,7 +19,7 @@ import (
 // program's name.
 type Fakes map[string]func()
 
-// Path is the path of one of the programs.
+// Path returns the path of one of the programs.
 func (f Fakes) Path(t *testing.T, name string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -59,7 +59,7 @@ func Hang() {
 	<-time.After(5 * time.Minute) // should all else fail
 }
 
-// Children are the processes that this process has started and not waited for.
+// Children returns the processes that this process has started and not waited for.
 func Children() []string {
 	var found []string
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")

@@ -19,7 +19,7 @@ type Problem struct {
 	Warning  bool // QEMU takes the argument, and means to take it no more
 }
 
-// String is the problem on one line.
+// String returns the problem on one line.
 func (p Problem) String() string {
 	if p.Warning {
 		return p.Argument + ": warning: " + p.Text
@@ -156,7 +156,8 @@ func (c *checker) argument(words []string) int {
 	return 2
 }
 
-// withoutValue says whether an option takes no value (QEMU, qemu-options.hx: all that have no HAS_ARG, of 7.2 to 11.1).
+// withoutValue reports whether an option takes no value (QEMU, qemu-options.hx: all that have no HAS_ARG, of 7.2 to
+// 11.1).
 func withoutValue(name string) bool {
 	switch name {
 	case "h", "help", "version", "snapshot", "full-screen", "portrait", "nographic", "usb", "win2k-hack", "no-fd-bootchk", "no-acpi", "no-hpet", "S",
@@ -214,7 +215,7 @@ func (c *checker) meant(name string, known iter.Seq[string]) string {
 	return ""
 }
 
-// elsewhere says which other release of QEMU has something that this one has not: the first after it, or the last
+// elsewhere returns which other release of QEMU has something that this one has not: the first after it, or the last
 // before.
 func (c *checker) elsewhere(has func(*schema.Schema) bool) string {
 	text := ""

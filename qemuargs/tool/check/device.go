@@ -55,7 +55,7 @@ func (c *checker) device(value string) {
 // bridge is the name of a device that is a PCI bridge.
 var bridge = regexp.MustCompile(`bridge|port|^pxb|^ioh3420$|^x3130|^xio3130|^i82801b11|^cxl-`)
 
-// cpuTypes are the types of hotplugged CPUs, which "device_add help" lists as well.
+// cpuTypes returns the types of hotplugged CPUs, which "device_add help" lists as well.
 func cpuTypes(s *schema.Schema) []string {
 	var all []string
 	for name := range s.CPUs {
@@ -95,7 +95,8 @@ func (c *checker) noDevice(driver string, internal bool) {
 	c.problem("QEMU %s has no device %q%s", c.schema.Release(), shorten(driver), c.hint(driver, slices.Values(known), has))
 }
 
-// properties checks the properties of a device, a machine or an accelerator. list is nil where nothing is known of them.
+// properties checks the properties of a device, a machine or an accelerator. list is nil where nothing is known of
+// them.
 func (c *checker) properties(subject string, list map[string]string, properties map[string]any, but ...string) {
 	if list == nil {
 		return
@@ -150,8 +151,8 @@ func (c *checker) property(name, kind string, value any) {
 	}
 }
 
-// slot complains of a value that is no PCI slot, 0 to 1f, perhaps with a function, 0 to 7 (hw/core/qdev-properties-system.c,
-// set_pci_devfn). A number is slot * 8 + function.
+// slot complains of a value that is no PCI slot, 0 to 1f, perhaps with a function, 0 to 7
+// (hw/core/qdev-properties-system.c, set_pci_devfn). A number is slot * 8 + function.
 func slot(value any) string {
 	if _, isNumber := value.(json.Number); isNumber {
 		return integer(value, "uint8")

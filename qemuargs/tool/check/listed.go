@@ -19,7 +19,7 @@ type rule struct {
 	more    []string            // parameters that QEMU takes and does not list
 }
 
-// ruleOf is the rule of an option (QEMU, softmmu/vl.c and system/vl.c unless another file is named).
+// ruleOf returns the rule of an option (QEMU, softmmu/vl.c and system/vl.c unless another file is named).
 func ruleOf(flag string) rule {
 	permit := []string{"allow", "deny"}
 	switch flag {
@@ -229,7 +229,8 @@ func (c *checker) characterBackend(all []pair) bool {
 	return false
 }
 
-// backends are those of -chardev: of QAPI's ChardevBackend, and two older names (chardev/char-serial.c, char-parallel.c).
+// backends returns those of -chardev: of QAPI's ChardevBackend, and two older names (chardev/char-serial.c,
+// char-parallel.c).
 func backends(s *schema.Schema) []string {
 	for _, m := range s.Types[s.Commands["chardev-add"]].Members {
 		if m.Name == "backend" {
@@ -302,7 +303,7 @@ func (c *checker) drive(value string) {
 	}
 }
 
-// renamed is the name of a parameter of -drive that has an older name too (blockdev.c, drive_new).
+// renamed returns the name of a parameter of -drive that has an older name too (blockdev.c, drive_new).
 func renamed(name string) string {
 	switch name {
 	case "readonly":
@@ -332,7 +333,7 @@ func renamed(name string) string {
 	return name
 }
 
-// anyMember says whether any type of QAPI that block nodes have has a member of the name. Names of older forms are
+// anyMember reports whether any type of QAPI that block nodes have has a member of the name. Names of older forms are
 // accepted in both spellings.
 func anyMember(s *schema.Schema, name string) bool {
 	for _, t := range s.Types {

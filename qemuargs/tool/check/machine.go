@@ -38,8 +38,8 @@ func (c *checker) machineType(value string) {
 	c.properties(m.Name, c.machineList(m), properties, "type", "accel", "kernel-irqchip", "kvm-shadow-mem", "igd-passthru")
 }
 
-// accelerators checks the accelerators of -machine accel=, of which QEMU takes the first that works. It passes over a name
-// that it does not know if it knows another (softmmu/vl.c, configure_accelerators).
+// accelerators checks the accelerators of -machine accel=, of which QEMU takes the first that works. It passes over a
+// name that it does not know if it knows another (softmmu/vl.c, configure_accelerators).
 func (c *checker) accelerators(names string) {
 	var unknown []string
 	known := false
@@ -67,7 +67,7 @@ func (c *checker) noAccelerator(name string, another bool) {
 	c.report(another, "this build of QEMU %s has no accelerator %q%s", c.schema.Release(), shorten(name), hint)
 }
 
-// machineList are a machine type's properties.
+// machineList returns a machine type's properties.
 func (c *checker) machineList(m schema.Machine) map[string]string { return c.schema.List(m.List) }
 
 // noMachine complains of a machine type that there is not, and says why.
@@ -87,7 +87,7 @@ func (c *checker) noMachine(name string) {
 	}
 }
 
-// versions are the oldest and the newest version of a family of machine types.
+// versions returns the oldest and the newest version of a family of machine types.
 func (c *checker) versions(family string) (oldest, newest string) {
 	for name := range c.schema.Machines {
 		f, version, _ := cutLast(name, "-")
@@ -149,7 +149,7 @@ func (c *checker) cpu(value string) {
 	}
 }
 
-// cpuTarget is the part of a CPU type's name before "-cpu": the types of both architectures of ARM have the same.
+// cpuTarget returns the part of a CPU type's name before "-cpu": the types of both architectures of ARM have the same.
 func cpuTarget(s *schema.Schema) string {
 	if isARM(s) {
 		return "arm"
@@ -157,10 +157,11 @@ func cpuTarget(s *schema.Schema) string {
 	return s.Arch
 }
 
-// isARM says whether a schema is of a QEMU for ARM's guests.
+// isARM reports whether a schema is of a QEMU for ARM's guests.
 func isARM(s *schema.Schema) bool { return s.Arch == "aarch64" || s.Arch == "arm" }
 
-// newestCPU is the newest version of a CPU model, such as Haswell-v4 of Haswell-v99; empty where the model has no version.
+// newestCPU returns the newest version of a CPU model, such as Haswell-v4 of Haswell-v99; empty where the model has no
+// version.
 func (c *checker) newestCPU(model string) string {
 	family, version, ok := cutLast(model, "-v")
 	if !ok || strings.Trim(version, "0123456789") != "" {
@@ -179,8 +180,8 @@ func (c *checker) newestCPU(model string) string {
 	return newest
 }
 
-// feature checks one of a CPU model's: +name, -name, name or name=value (target/i386, x86_cpu_parse_featurestr). ARM's CPUs
-// take the last form only (hw/core/cpu-common.c, cpu_common_parse_features).
+// feature checks one of a CPU model's: +name, -name, name or name=value (target/i386, x86_cpu_parse_featurestr). ARM's
+// CPUs take the last form only (hw/core/cpu-common.c, cpu_common_parse_features).
 func (c *checker) feature(model, feature string, list map[string]string) {
 	name, value, hasValue := strings.Cut(feature, "=")
 	if isARM(c.schema) && !hasValue {

@@ -39,8 +39,8 @@ func near(name string, known iter.Seq[string]) string {
 // alike leaves out what names differ in without a meaning.
 func alike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// edits is how many letters must be put in, taken out, changed, or swapped with the next, to make one text the other.
-// It counts no further than to one more than most. The texts are no longer than longest.
+// edits returns how many letters must be put in, taken out, changed, or swapped with the next, to make one text the
+// other. It counts no further than to one more than most. The texts are no longer than longest.
 func edits(a, b string, most int) int {
 	var rows [3][longest + 1]int
 	row := &rows[0]

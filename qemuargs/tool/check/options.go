@@ -49,7 +49,7 @@ func pairs(text, implied string) []pair {
 	return all
 }
 
-// untilComma is the text before a single comma, with doubled commas made single, and the text after.
+// untilComma returns the text before a single comma, with doubled commas made single, and the text after.
 func untilComma(text string) (value, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -176,5 +176,5 @@ func once(d *json.Decoder) error {
 	return err
 }
 
-// isJSON says whether QEMU takes a value for JSON.
+// isJSON reports whether QEMU takes a value for JSON.
 func isJSON(value string) bool { return strings.HasPrefix(value, "{") }

@@ -98,7 +98,7 @@ func (c *checker) references() {
 	}
 }
 
-// both are names, and then more.
+// both yields names, and then more.
 func both(names iter.Seq[string], more ...string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range names {
@@ -118,10 +118,10 @@ func both(names iter.Seq[string], more ...string) iter.Seq[string] {
 // after its type.
 var numbered = regexp.MustCompile(`^(.+)\.[0-9]+$`)
 
-// isVirt says whether a machine type is one of the board virt.
+// isVirt reports whether a machine type is one of the board virt.
 func isVirt(machine string) bool { return machine == "virt" || strings.HasPrefix(machine, "virt-") }
 
-// hasBus says whether there may be a bus of the name.
+// hasBus reports whether there may be a bus of the name.
 func (c *checker) hasBus(name string) bool {
 	if strings.Contains(name, "/") || c.defined[devices][name] {
 		return true

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// shown is a value as a problem names it.
+// shown returns a value as a problem names it.
 func shown(value any) string {
 	if w, ok := value.(word); ok {
 		value = string(w)
@@ -75,7 +75,7 @@ func integer(value any, kind string) string {
 	return ""
 }
 
-// bounds are the least and the greatest number of a type. QEMU wraps negative numbers of 64 bits.
+// bounds returns the least and the greatest number of a type. QEMU wraps negative numbers of 64 bits.
 func bounds(kind string) (low, high *big.Int) {
 	one, bits, signed := big.NewInt(1), 64, true
 	if name, ok := strings.CutPrefix(kind, "u"); ok {

@@ -27,9 +27,9 @@ var (
 	errLong  = fmt.Errorf("it is longer than %d bytes", MaxText)
 )
 
-// Parse reads arguments out of a text of either form: a command for a shell, perhaps on several lines that end in "\", or
-// one option a line with its value as it is, as qemuargs render and golden write it. There lines that begin with "# " are
-// titles, each of another machine. A third form is /proc/PID/cmdline, in which each word ends in a zero byte.
+// Parse reads arguments out of a text of either form: a command for a shell, perhaps on several lines that end in "\",
+// or one option a line with its value as it is, as qemuargs render and golden write it. There lines that begin with "#
+// " are titles, each of another machine. A third form is /proc/PID/cmdline, in which each word ends in a zero byte.
 func Parse(text string) ([]Section, error) {
 	if len(text) > MaxText {
 		return nil, errLong
@@ -59,8 +59,9 @@ func Parse(text string) ([]Section, error) {
 // another is a line that has a second option after a value that is neither JSON nor a kernel's arguments.
 var another = regexp.MustCompile(`^-[^ ]+ [^ {][^ ]* +--?[a-zA-Z][a-zA-Z0-9_-]*( |$)`)
 
-// byLine says whether a text has one option a line: each line is an option, a title or a value of its own, and none goes
-// on in the next. A line with two options is a shell's. A single line is a shell's, unless its value is JSON without quotes.
+// byLine reports whether a text has one option a line: each line is an option, a title or a value of its own, and none
+// goes on in the next. A line with two options is a shell's. A single line is a shell's, unless its value is JSON
+// without quotes.
 func byLine(text string) bool {
 	options, titles := 0, 0
 	last, several := "", false
@@ -126,12 +127,12 @@ func section(words []string) Section {
 	return Section{Args: words}
 }
 
-// isQEMU says whether a program's name is one of QEMU's.
+// isQEMU reports whether a program's name is one of QEMU's.
 func isQEMU(name string) bool {
 	return strings.HasPrefix(name, "qemu-system-") || name == "qemu-kvm" || name == "kvm"
 }
 
-// takesName says whether a word is an option of QEMU's whose value may be named as a program is: "-accel kvm".
+// takesName reports whether a word is an option of QEMU's whose value may be named as a program is: "-accel kvm".
 func takesName(word string) bool {
 	option, dashed := strings.CutPrefix(word, "-")
 	option = strings.TrimPrefix(option, "-")
@@ -148,8 +149,8 @@ func Program(name string, s *schema.Schema) (Problem, bool) {
 	return Problem{Argument: printable(shorten(name)), Text: text, Warning: true}, true
 }
 
-// shellWords splits a command as a POSIX shell does, without its variables and other substitutions. Beyond a shell it takes
-// JSON without quotes for one word, since ps prints it so.
+// shellWords splits a command as a POSIX shell does, without its variables and other substitutions. Beyond a shell it
+// takes JSON without quotes for one word, since ps prints it so.
 func shellWords(text string) ([]string, error) {
 	var words []string
 	var b strings.Builder

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
 
-// typeOf is the QAPI type of an option's value, and the key that its first part may stand for.
+// typeOf returns the QAPI type of an option's value, and the key that its first part may stand for.
 func typeOf(s *schema.Schema, flag string) (name, implied string) {
 	switch flag {
 	case "blockdev":
@@ -75,7 +75,7 @@ func (c *checker) name(flag string, properties map[string]any) {
 	}
 }
 
-// spelled is the text of a value; empty if it is none.
+// spelled returns the text of a value; empty if it is none.
 func spelled(value any) string {
 	switch v := value.(type) {
 	case string:
@@ -86,8 +86,8 @@ func spelled(value any) string {
 	return ""
 }
 
-// flat says whether QEMU reads key=value pairs with one level only: -object, -numa, and -netdev but for two types (net/net.c,
-// netdev_is_modern).
+// flat reports whether QEMU reads key=value pairs with one level only: -object, -numa, and -netdev but for two types
+// (net/net.c, netdev_is_modern).
 func flat(flag string, all []pair) bool {
 	modern := slices.ContainsFunc(all, func(p pair) bool { return p.key == "type" && (p.value == "stream" || p.value == "dgram") })
 	return flag == "netdev" && !modern || flag == "numa" || flag == "object"
@@ -133,7 +133,7 @@ type qapi struct {
 	depth int
 }
 
-// subject is what has the members: a driver, or the option.
+// subject returns what has the members: a driver, or the option.
 func (q *qapi) subject(t schema.Type, properties map[string]any) string {
 	if name := spelled(properties[t.Tag]); t.Tag != "" && name != "" {
 		return shorten(name)
@@ -141,7 +141,7 @@ func (q *qapi) subject(t schema.Type, properties map[string]any) string {
 	return "-" + q.flag
 }
 
-// members are those of an object and of the variant that its tag picks. It complains of those that are missing.
+// members returns those of an object and of the variant that its tag picks. It complains of those that are missing.
 func (q *qapi) members(t schema.Type, properties map[string]any, path string) (map[string]schema.Member, bool) {
 	members := map[string]schema.Member{}
 	for range deepest {
@@ -194,7 +194,7 @@ func (q *qapi) unknown(subject, name string, known map[string]schema.Member) {
 	q.problem("%s has no property %q%s", subject, shorten(name), q.hint(name, maps.Keys(known), has))
 }
 
-// hasMember says whether a QEMU has a member: of the option, or of one of its variants, not of what is inside.
+// hasMember reports whether a QEMU has a member: of the option, or of one of its variants, not of what is inside.
 func hasMember(s *schema.Schema, flag, variant, name string) bool {
 	typeName, _ := typeOf(s, flag)
 	t := s.Types[typeName]

@@ -111,10 +111,10 @@ var descriptors = map[string]*regexp.Regexp{
 	"-blockdev": regexp.MustCompile(`"filename":"/dev/fdset/\d+"`),
 }
 
-// same says whether two arguments are equal but for the numbers of inherited files.
+// same reports whether two arguments are equal but for the numbers of inherited files.
 func same(a, b Argument) bool { return a == b || a.unnumbered() == b.unnumbered() }
 
-// unnumbered is the argument with N for each number of an inherited file.
+// unnumbered returns the argument with N for each number of an inherited file.
 func (a Argument) unnumbered() string {
 	numbers, ok := descriptors[a.flag()]
 	if !ok {

@@ -69,7 +69,7 @@ type parted struct {
 	args  map[string][]Argument
 }
 
-// Parts are the parts of the machine that arguments are of, one for each argument.
+// Parts returns the parts of the machine that arguments are of, one for each argument.
 func Parts(args []Argument) []string {
 	out := make([]string, len(args))
 	for i, a := range args {
@@ -120,7 +120,7 @@ func pairs(before, after []Argument) [][2]Argument {
 	return out
 }
 
-// String is the change as a reviewer reads it: the part, whether the guest sees the change, and
+// String returns the change as a reviewer reads it: the part, whether the guest sees the change, and
 // the arguments. "-" marks an argument that goes, "+" an argument that comes, and "~" an argument
 // of which some properties change.
 func (c Change) String() string {
@@ -162,7 +162,7 @@ func union(a, b map[string]any) map[string]any {
 	return all
 }
 
-// property is a property's value as JSON.
+// property returns a property's value as JSON.
 func property(of map[string]any, key string) string {
 	value, ok := of[key]
 	if !ok {

@@ -210,7 +210,7 @@ func (g *graph) placeDevice(n *node) {
 	n.place = strings.Join(seat, ", ")
 }
 
-// bus is the place of the device that has the bus, or the bus' name if it is the board's.
+// bus returns the place of the device that has the bus, or the bus' name if it is the board's.
 func (g *graph) bus(name string) string {
 	owner, number := g.byID["-device "+name], ""
 	if dot := strings.LastIndexByte(name, '.'); owner == nil && dot > 0 {

@@ -12,7 +12,7 @@ var hostFlags = []string{"-name", "-S", "-no-user-config", "-nodefaults", "-over
 // hostProperties are the properties of -device that name a backend or say what QEMU does with it.
 var hostProperties = []string{"drive", "netdev", "chardev", "rng", "werror", "rerror", "id", "romfile", "iothread", "iothread-vq-mapping", "share-rw"}
 
-// guestSees says whether the guest can tell the machine with one argument from the machine with
+// guestSees reports whether the guest can tell the machine with one argument from the machine with
 // the other. An argument that is not there is "".
 func guestSees(before, after Argument) bool {
 	a := after

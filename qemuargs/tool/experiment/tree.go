@@ -74,7 +74,7 @@ var areNames = regexp.MustCompile(`^(containerDisks|claims|configVolumes|nics)$`
 // At returns the value at a path of a tree. ok is false where there is none.
 func At(tree any, path string) (value any, ok bool) { return Value(tree, Steps(path)) }
 
-// Value is At for the steps of a path.
+// Value does what At does, for the steps of a path.
 func Value(tree any, steps []string) (value any, ok bool) {
 	for _, step := range steps {
 		switch v := tree.(type) {

@@ -80,7 +80,7 @@ func plainType(t reflect.Type) reflect.Type {
 	return t
 }
 
-// fieldOf is the type of a struct's field by its name in JSON.
+// fieldOf returns the type of a struct's field by its name in JSON.
 func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 	if t = plainType(t); t.Kind() != reflect.Struct || isLeaf(t) {
 		return nil, false
@@ -100,18 +100,18 @@ func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// isLeaf says whether a type writes its JSON itself, as quantities and times do.
+// isLeaf reports whether a type writes its JSON itself, as quantities and times do.
 func isLeaf(t reflect.Type) bool {
 	return t.Implements(reflect.TypeFor[json.Marshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]())
 }
 
-// isRefused says whether the type stands for what is not supported.
+// isRefused reports whether the type stands for what is not supported.
 func isRefused(t reflect.Type) bool {
 	t = plainType(t)
 	return t.PkgPath() == vmiType.PkgPath() && strings.HasPrefix(t.Name(), "Unsupported")
 }
 
-// fields are all fields of the VMI's spec that are not refused, with [*] for entries of lists.
+// fields returns all fields of the VMI's spec that are not refused, with [*] for entries of lists.
 func fields() []string {
 	var out []string
 	var walk, walkStruct func(t reflect.Type, path string)
@@ -147,7 +147,7 @@ func fields() []string {
 	return out[1:] // without spec itself
 }
 
-// nearest are the fields whose names are most like the last of a path, three at most.
+// nearest returns the fields whose names are most like the last of a path, three at most.
 func nearest(path string) []string {
 	last := func(path string) string {
 		path = strings.ReplaceAll(path, "[*]", "")
@@ -176,7 +176,7 @@ func nearest(path string) []string {
 	return out
 }
 
-// distance is the number of letters to add, drop or replace between two texts. Of a long text
+// distance returns the number of letters to add, drop or replace between two texts. Of a long text
 // only the beginning counts.
 func distance(a, b string) int {
 	const longest = 128

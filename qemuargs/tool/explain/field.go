@@ -39,7 +39,7 @@ func (e *UnknownField) Error() string {
 	return text
 }
 
-// Field says what a field makes. The name is a path in the manifest, or the end of one: spec,
+// Field returns what a field makes. The name is a path in the manifest, or the end of one: spec,
 // spec.domain and the like may be left out. Its error is an UnknownField, or names an entry
 // that a list does not have.
 func (m *Machine) Field(name string) (Answer, error) {
@@ -106,7 +106,7 @@ func names(path, field string) bool {
 	return true
 }
 
-// note says why a field makes no argument.
+// note returns why a field makes no argument.
 func (m *Machine) note(path string, refused, set bool) string {
 	switch why, ok := elsewhere(path); {
 	case refused:
@@ -188,7 +188,7 @@ func (m *Machine) outside(name string) (Answer, error) {
 	return Answer{}, &UnknownField{Kind: m.instance.Document.Kind, Name: name, Near: near}
 }
 
-// setBy says whether a source's value is an instancetype's or a preference's.
+// setBy reports whether a source's value is an instancetype's or a preference's.
 func (r Reason) setBy(kind string) bool {
 	return slices.ContainsFunc(r.Sources, func(s Source) bool { return strings.Contains(s.By, kind) })
 }
@@ -223,7 +223,7 @@ func (m *Machine) isMap(path string) bool {
 	return ok && strings.HasPrefix(value.Value, "{")
 }
 
-// entry is the number of a list's entry, by its number or its name.
+// entry returns the number of a list's entry, by its number or its name.
 func (m *Machine) entry(list, key string) (n int, found bool) {
 	if n, err := strconv.Atoi(key); err == nil {
 		_, found = m.lineage.Of(list + "[" + key + "]")
@@ -240,7 +240,7 @@ func (m *Machine) entry(list, key string) (n int, found bool) {
 	}
 }
 
-// Missing is the answer for a machine that does not have a field which another machine has.
+// Missing returns the answer for a machine that does not have a field which another machine has.
 func Missing(name string, err error) Answer {
 	return Answer{Source: Source{Field: name}, Note: "is not here: " + err.Error()}
 }

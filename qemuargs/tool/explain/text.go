@@ -28,7 +28,7 @@ func write(out io.Writer, arguments []Argument) error {
 	return err
 }
 
-// grouped are the arguments of each part, in the order in which the parts come.
+// grouped returns the arguments of each part, in the order in which the parts come.
 func grouped(arguments []Argument) [][]Argument {
 	var groups [][]Argument
 	for _, a := range arguments {
@@ -41,7 +41,7 @@ func grouped(arguments []Argument) [][]Argument {
 	return groups
 }
 
-// alike says whether two parts have one argument each, with nothing to say of but the reason,
+// alike reports whether two parts have one argument each, with nothing to say of but the reason,
 // which is the same.
 func alike(a, b []Argument) bool {
 	return len(a) == 1 && len(b) == 1 && len(a[0].Properties)+len(b[0].Properties) == 0 && a[0].Flag == b[0].Flag && a[0].ID != "" && a[0].Reason.same(b[0].Reason)
@@ -95,7 +95,7 @@ func (p Property) text() string {
 	return p.Name + "=" + plain(p.Value)
 }
 
-// plain is a value without the quotes that it needs in JSON alone.
+// plain returns a value without the quotes that it needs in JSON alone.
 func plain(value string) string {
 	var text string
 	if json.Unmarshal([]byte(value), &text) == nil && text != "" && strings.IndexFunc(text, func(r rune) bool { return r < ' ' }) < 0 {
@@ -108,7 +108,7 @@ func (r Reason) same(other Reason) bool {
 	return slices.Equal(r.Rules, other.Rules) && slices.EqualFunc(r.shown(), other.shown(), func(a, b Source) bool { return a.Field == b.Field && a.Fact == b.Fact })
 }
 
-// shown are the sources that a person wants to see: fields that are not set are of interest
+// shown returns the sources that a person wants to see: fields that are not set are of interest
 // where none is.
 func (r Reason) shown() []Source {
 	isSet := func(s Source) bool { return s.Set }
@@ -135,7 +135,7 @@ func (r Reason) write(s *strings.Builder, indent, what string) {
 	}
 }
 
-// String is such as "spec.domain.cpu.cores: 2 (vm.yaml:7)".
+// String returns a text such as "spec.domain.cpu.cores: 2 (vm.yaml:7)".
 func (s Source) String() string {
 	name := s.Field
 	if s.Fact != "" {

@@ -42,7 +42,7 @@ type trials struct {
 	budget   int                 // bytes that may still be tried; none are left of a machine that is too large
 }
 
-// inArgument is the key of a property.
+// inArgument returns the key of a property.
 func inArgument(argument, property string) string { return argument + "\x00" + property }
 
 // try changes each field of the VMI and each fact of the host, and resolves and renders the machine again.
@@ -260,7 +260,7 @@ func unset(tree any) map[string][]any {
 	return out
 }
 
-// unsetFacts is unset for the facts of a host.
+// unsetFacts does what unset does, for the facts of a host.
 func unsetFacts(tree any) map[string][]any {
 	out := map[string][]any{}
 	unsetBelow(reflect.TypeFor[resolve.Host](), tree, "", out)

@@ -31,7 +31,7 @@ type Result struct {
 	Changes   []compare.Change
 }
 
-// String is the result as a reviewer reads it.
+// String returns the result as a reviewer reads it.
 func (r Result) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s: %s\n", r.Golden, r.Object)
@@ -179,7 +179,7 @@ func (s sections) text() []byte {
 	return b.Bytes()
 }
 
-// ours says whether the sections are of objects, as in a golden.
+// ours reports whether the sections are of objects, as in a golden.
 func (s sections) ours() bool {
 	return len(s) > 0 && !slices.ContainsFunc(s, func(one section) bool { return !manifest.IsObject(one.object) })
 }

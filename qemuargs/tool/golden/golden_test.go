@@ -53,7 +53,7 @@ func side(t *testing.T, name, host string) Side {
 	return s
 }
 
-// said is the results in short: the object, and + (new), - (gone) or the changed parts.
+// said returns the results in short: the object, and + (new), - (gone) or the changed parts.
 func said(results []Result) []string {
 	var out []string
 	for _, r := range results {

@@ -30,7 +30,7 @@ func newCulprit(text []byte, into any, cause error) *culprit {
 	return c
 }
 
-// path is that of the value. It is empty where the text has the same error at two values. It is
+// path returns that of the value. It is empty where the text has the same error at two values. It is
 // a path above the value's where the budget was too small.
 func (c *culprit) path() string { return c.below("", c.tree) }
 
@@ -90,7 +90,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// isGone says whether the tree, as it is now, has another error or none.
+// isGone reports whether the tree, as it is now, has another error or none.
 func (c *culprit) isGone() bool {
 	text, err := json.Marshal(c.tree)
 	if err != nil {

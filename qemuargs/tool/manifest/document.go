@@ -205,7 +205,7 @@ func (d Document) listed() (kind string, ok bool) {
 	return kind, ok && slices.Contains(kinds, kind) && isOurs(d.GroupVersionKind().Group)
 }
 
-// items are the objects of a List, and otherwise the document itself.
+// items returns the objects of a List, and otherwise the document itself.
 func (d Document) items() (Set, error) {
 	kind, ok := d.listed()
 	if !ok {
@@ -245,7 +245,7 @@ func (d Document) items() (Set, error) {
 	return set, nil
 }
 
-// isBlank says whether a document has only comments and directives.
+// isBlank reports whether a document has only comments and directives.
 func isBlank(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		// A directive such as %YAML stands before the "---" of its document (YAML 1.2, 6.8).
@@ -259,7 +259,7 @@ func isBlank(data []byte) bool {
 	return true
 }
 
-// separator says whether a line stands between two documents (YAML 1.2, 9.2), and returns what
+// separator reports whether a line stands between two documents (YAML 1.2, 9.2), and returns what
 // the next document has on the line.
 func separator(line string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(line, "---")
@@ -303,7 +303,7 @@ func (d Document) decodeData(data []byte, into any) error {
 	return errors.Join(problems...)
 }
 
-// withoutStatus is the JSON of an object without its status, at which nobody looks. A cluster's
+// withoutStatus returns the JSON of an object without its status, at which nobody looks. A cluster's
 // object may have fields there that Kubeqemu's API does not have.
 func withoutStatus(text []byte) []byte {
 	var object map[string]json.RawMessage
@@ -352,7 +352,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s: %s", e.File, e.Line, e.Object, e.Text)
 }
 
-// problem is an error at a field of the document; path is such as spec.domain.devices.disks[0].
+// problem returns an error at a field of the document; path is such as spec.domain.devices.disks[0].
 func (d Document) problem(path, text string) *Error {
 	object := "document"
 	if d.Kind != "" {
@@ -366,7 +366,7 @@ func (d Document) Line(path string) int {
 	return d.lineIn(d.root(), path)
 }
 
-// root is the document as YAML has it, or nil.
+// root returns the document as YAML has it, or nil.
 func (d Document) root() *yaml.Node {
 	if d.node != nil {
 		return d.node

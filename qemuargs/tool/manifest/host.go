@@ -39,7 +39,7 @@ type Host struct {
 	guests string // the architecture of guests that name none; empty for Kubeqemu's default
 }
 
-// String is the preset's name, or the file's.
+// String returns the preset's name, or the file's.
 func (h Host) String() string { return h.name }
 
 // ParseHost reads a preset, or a file. A preset is kvm or tcg, and may name a release of QEMU:
@@ -129,7 +129,7 @@ func ReadBounded(name string) ([]byte, error) {
 	return data, err
 }
 
-// HostOf is a host whose facts are known, under a name for those who read of it.
+// HostOf returns a host whose facts are known, under a name for those who read of it.
 func HostOf(name string, facts resolve.Host) Host { return Host{name: name, preset: facts, told: true} }
 
 // Of returns what the host says of a VMI. A preset takes every container disk for a qcow2
@@ -183,14 +183,14 @@ func (i Instance) isLUN(volume string) bool {
 	return slices.ContainsFunc(i.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == volume && d.Lun != nil })
 }
 
-// WithGuests is the host in a cluster whose default architecture of guests is another.
+// WithGuests returns the host in a cluster whose default architecture of guests is another.
 func (h Host) WithGuests(architecture string) Host {
 	h.guests = architecture
 	return h
 }
 
-// In is the VMI in the host's cluster: a VMI that names neither an architecture nor a machine type gets the cluster's
-// architecture.
+// In returns the VMI in the host's cluster: a VMI that names neither an architecture nor a machine type gets the
+// cluster's architecture.
 func (i Instance) In(h Host) Instance {
 	if i.Spec.Architecture != "" || h.guests == "" || h.guests == v1.AMD64 { // which is Kubeqemu's default too
 		return i
@@ -215,7 +215,7 @@ func (i Instance) Machine(h Host) (*qemuargs.Machine, error) {
 	return machine, nil
 }
 
-// Object is the kind, namespace and name of the object that the VMI was made of.
+// Object returns the kind, namespace and name of the object that the VMI was made of.
 func (i Instance) Object() string {
 	return fmt.Sprintf("%s %s/%s", i.Document.Kind, i.Namespace, i.Document.Name)
 }

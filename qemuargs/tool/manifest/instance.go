@@ -105,7 +105,7 @@ func (s Set) instance(d Document) (Instance, error) {
 	return i, nil
 }
 
-// presentKind is the kind in the present version. An object of an older version is the same.
+// presentKind returns the kind in the present version. An object of an older version is the same.
 func (d Document) presentKind() schema.GroupVersionKind {
 	kind := d.GroupVersionKind()
 	switch kind.GroupVersion() {
@@ -117,7 +117,7 @@ func (d Document) presentKind() schema.GroupVersionKind {
 	return kind
 }
 
-// namespace is that of the document's object.
+// namespace returns that of the document's object.
 func (d Document) namespace() string {
 	if d.Namespace == "" {
 		return metav1.NamespaceDefault
@@ -167,7 +167,7 @@ func (d Document) passedOver() error {
 	return nil
 }
 
-// IsObject says whether text names an object as Instance.Object does.
+// IsObject reports whether text names an object as Instance.Object does.
 func IsObject(text string) bool {
 	kind, name, ok := strings.Cut(text, " ")
 	return ok && slices.Contains(kinds, kind) && strings.Count(name, "/") == 1

@@ -70,7 +70,7 @@ type expansion struct {
 	sizeDocument, preferenceDocument Document
 }
 
-// ofTemplate is a VMI with a VM's template.
+// ofTemplate returns a VMI with a VM's template.
 func ofTemplate(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	template := vm.Spec.Template
 	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Annotations: template.ObjectMeta.Annotations}, Spec: *template.Spec.DeepCopy()}
@@ -96,12 +96,12 @@ func (e expansion) stages() []stage {
 	return all
 }
 
-// stage is the stage after the document's instancetype or preference.
+// stage returns the stage after the document's instancetype or preference.
 func (d Document) stage(kind string, vmi *v1.VirtualMachineInstance) stage {
 	return stage{by: fmt.Sprintf("%s %q", kind, d.Name), file: d.File, line: d.Line("spec"), vmi: vmi}
 }
 
-// machine is the stage after the machine type of a VM's annotation, if that type holds.
+// machine returns the stage after the machine type of a VM's annotation, if that type holds.
 func (d Document) machine(expanded *v1.VirtualMachine, draft *v1.VirtualMachineInstance) []stage {
 	if expanded.NamesMachine() || expanded.Annotations[v1.MachineTypeAnnotation] == "" {
 		return nil
@@ -111,7 +111,7 @@ func (d Document) machine(expanded *v1.VirtualMachine, draft *v1.VirtualMachineI
 	return []stage{{by: "annotation " + v1.MachineTypeAnnotation, file: d.File, line: d.Line("metadata.annotations[" + v1.MachineTypeAnnotation + "]"), vmi: vmi}}
 }
 
-// identity are the last stages to the VMI that a VM is started as: the defaults that need no UID, and
+// identity returns the last stages to the VMI that a VM is started as: the defaults that need no UID, and
 // what is made of the UID.
 func identity(before, started *v1.VirtualMachineInstance) []stage {
 	defaulted := before.DeepCopy()
@@ -173,7 +173,7 @@ func (l *Lineage) Of(path string) (origin Origin, ok bool) {
 	return origin, true
 }
 
-// From are the fields that a field's default is made of, such as
+// From returns the fields that a field's default is made of, such as
 // spec.domain.resources.requests.memory, and metadata.uid for what is made of the UID. The
 // first call takes as long as some hundred defaultings.
 func (l *Lineage) From(path string) []string {
@@ -187,7 +187,7 @@ func (l *Lineage) From(path string) []string {
 	return nil
 }
 
-// first is the stage from which on a field has its value. An object or a list has it as soon as
+// first returns the stage from which on a field has its value. An object or a list has it as soon as
 // it is there.
 func (l *Lineage) first(path string, value any) int {
 	first := len(l.stages) - 1
@@ -202,7 +202,7 @@ func (l *Lineage) first(path string, value any) int {
 	return first
 }
 
-// Path is the path of a VMI's field in the document: spec.domain in a VirtualMachine is at
+// Path returns the path of a VMI's field in the document: spec.domain in a VirtualMachine is at
 // spec.template.spec.domain.
 func (i Instance) Path(field string) string {
 	if rest, ok := strings.CutPrefix(field, "spec"); ok {
@@ -211,7 +211,7 @@ func (i Instance) Path(field string) string {
 	return field
 }
 
-// Field is the VMI's field at a path of the document, the other way round. ok is false where
+// Field returns the VMI's field at a path of the document, the other way round. ok is false where
 // the path is not of the VMI's spec.
 func (i Instance) Field(path string) (field string, ok bool) {
 	rest, ok := strings.CutPrefix(path, i.spec)
@@ -221,7 +221,7 @@ func (i Instance) Field(path string) (field string, ok bool) {
 	return "spec" + rest, true
 }
 
-// Fields are all fields of the VMI with defaults that have no fields of their own.
+// Fields returns all fields of the VMI with defaults that have no fields of their own.
 func (l *Lineage) Fields() []string {
 	return slices.Sorted(maps.Keys(experiment.Leaves(l.trees[len(l.trees)-1])))
 }
@@ -265,7 +265,7 @@ func isTried(path string) bool {
 	return !isMeta || slices.Contains(metadata, field)
 }
 
-// looked is a tree without the metadata that no default is made of.
+// looked returns a tree without the metadata that no default is made of.
 func looked(tree any) any {
 	object, _ := tree.(map[string]any)
 	meta, _ := object["metadata"].(map[string]any)
@@ -275,7 +275,7 @@ func looked(tree any) any {
 	return out
 }
 
-// alike is the same for fields that are changed at once at first: the same field of all entries
+// alike returns a text that is the same for fields that are changed at once at first: the same field of all entries
 // of a list, and all entries of a map of the scheduler.
 func alike(path string) string {
 	const nodes = "spec.nodeSelector"
@@ -330,7 +330,7 @@ func (t *trial) try(paths []string) {
 	}
 }
 
-// switches are the switches of the devices that are not set, by which there are more devices or
+// switches returns the switches of the devices that are not set, by which there are more devices or
 // fewer.
 func switches(set map[string]any) map[string]any {
 	out := map[string]any{}
@@ -350,7 +350,7 @@ func union[V any](a, b map[string]V) map[string]V {
 	return all
 }
 
-// otherValues are what a field is changed to; nil takes it away, or is a switch that is not set.
+// otherValues returns what a field is changed to; nil takes it away, or is a switch that is not set.
 func otherValues(value any) []any {
 	switch v := value.(type) {
 	case nil:

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// lineageOf is the lineage of the only VMI of a manifest.
+// lineageOf returns the lineage of the only VMI of a manifest.
 func lineageOf(t *testing.T, text string) *Lineage {
 	t.Helper()
 	set, err := Read("x.yaml", strings.NewReader(text))

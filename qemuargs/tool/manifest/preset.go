@@ -13,7 +13,7 @@ type preset struct {
 	document Document
 }
 
-// presets are the presets of a namespace that select VMIs with these labels, in the order of the
+// presets returns the presets of a namespace that select VMIs with these labels, in the order of the
 // documents.
 func (s Set) presets(namespace string, labels map[string]string) ([]preset, error) {
 	var found []preset
@@ -73,7 +73,7 @@ func (s Set) filled(i Instance) ([]stage, error) {
 	return append([]stage{{vmi: written}}, stages...), err
 }
 
-// withMetadataOf are stages whose VMIs have the metadata of another VMI.
+// withMetadataOf returns stages whose VMIs have the metadata of another VMI.
 func withMetadataOf(vmi *v1.VirtualMachineInstance, stages []stage) []stage {
 	for i := range stages {
 		vmi.ObjectMeta.DeepCopyInto(&stages[i].vmi.ObjectMeta)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Ask runs a QMP command and decodes the answer into result. Its error wraps ErrRefused where QEMU answered with an error,
-// and ErrEnded where QEMU has ended.
+// Ask runs a QMP command and decodes the answer into result. Its error wraps ErrRefused where QEMU answered with an
+// error, and ErrEnded where QEMU has ended.
 type Ask func(command string, arguments, result any) error
 
 // The errors of an Ask.
@@ -19,7 +19,8 @@ var (
 	ErrEnded   = errors.New("QEMU has ended")
 )
 
-// Bounds of what a QEMU is believed: QEMU 11.1 has 1,300 types, 550 devices with 430 properties at most, and 190 CPU models.
+// Bounds of what a QEMU is believed: QEMU 11.1 has 1,300 types, 550 devices with 430 properties at most, and 190 CPU
+// models.
 const (
 	maxTypes      = 20_000
 	maxDevices    = 5_000
@@ -107,7 +108,7 @@ func (c *capturer) options() error {
 	return nil
 }
 
-// flagOf is the flag of an option: three have other names in QEMU's lists (softmmu/vl.c).
+// flagOf returns the flag of an option: three have other names in QEMU's lists (softmmu/vl.c).
 func flagOf(option string) string {
 	if option == "memory" {
 		return "m"
@@ -124,8 +125,8 @@ var hidden = regexp.MustCompile(`^(child<.*|link<(irq|memory-region)>|GuestPanic
 // values are those that a description names, such as "on/off/auto" or "Error handling policy (report/ignore)".
 var values = regexp.MustCompile(`(?:^|[ (])([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)\)?$`)
 
-// properties asks for a device's or object's properties, and returns the index of their list. A type that cannot be asked
-// has an unknown list.
+// properties asks for a device's or object's properties, and returns the index of their list. A type that cannot be
+// asked has an unknown list.
 func (c *capturer) properties(command, typename string) (int, error) {
 	var all []listed
 	switch err := c.ask(command, map[string]string{"typename": typename}, &all); {
@@ -169,7 +170,7 @@ func (c *capturer) list(list map[string]string) int {
 	return index
 }
 
-// isA says whether a type of QEMU's object model is another, or is derived from it.
+// isA reports whether a type of QEMU's object model is another, or is derived from it.
 func (c *capturer) isA(name, ancestor string) bool {
 	for range 32 {
 		if name == ancestor {
@@ -248,8 +249,9 @@ func (c *capturer) accelerators() (err error) {
 // family is what machine types have in common before their version.
 var family = regexp.MustCompile(`^(pc-q35|pc-i440fx|virt)-[0-9]`)
 
-// machines asks for the properties of the machine types of PCs and of the board virt only: QEMU makes the machine to answer, and microvm aborts
-// outside of a machine of its own (acpi_setup_microvm, 7.2). All versions of a family have the same properties.
+// machines asks for the properties of the machine types of PCs and of the board virt only: QEMU makes the machine to
+// answer, and microvm aborts outside of a machine of its own (acpi_setup_microvm, 7.2). All versions of a family have
+// the same properties.
 func (c *capturer) machines() error {
 	var all []struct {
 		Name, Alias string

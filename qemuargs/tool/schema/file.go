@@ -22,7 +22,7 @@ const (
 
 var errTooLong = fmt.Errorf("it unpacks to more than %d bytes", maxUnpacked)
 
-// Encode is the file of a schema: JSON, compressed with gzip. The same schema gives the same bytes.
+// Encode returns the file of a schema: JSON, compressed with gzip. The same schema gives the same bytes.
 func Encode(s *Schema) ([]byte, error) {
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -66,16 +66,16 @@ func Decode(file []byte) (*Schema, error) {
 //go:embed captures/*.json.gz
 var captures embed.FS
 
-// Releases are the releases of QEMU whose schemas the program has in it, the oldest first.
+// Releases returns the releases of QEMU whose schemas the program has in it, the oldest first.
 func Releases() []string { return []string{"7.2", "10.0", "11.1"} }
 
-// Architectures are those of the guests of which the program has schemas, by QEMU's names.
+// Architectures returns those of the guests of which the program has schemas, by QEMU's names.
 func Architectures() []string { return []string{"x86_64", "aarch64"} }
 
 // ErrNotEmbedded is the error of a release that is none of Releases, or an architecture that is none of Architectures.
 var ErrNotEmbedded = errors.New("no such schema is embedded")
 
-// Embedded is the schema of one of Releases for guests of one of Architectures.
+// Embedded returns the schema of one of Releases for guests of one of Architectures.
 func Embedded(arch, release string) (*Schema, error) {
 	if !slices.Contains(Releases(), release) {
 		return nil, fmt.Errorf("%w: release %q; there are %q", ErrNotEmbedded, release, Releases())
@@ -92,7 +92,7 @@ func Embedded(arch, release string) (*Schema, error) {
 
 func captured(arch, release string) string { return "captures/" + arch + "-" + release + ".json.gz" }
 
-// All are the schemas of Releases for guests of one of Architectures, in the order of Releases.
+// All returns the schemas of Releases for guests of one of Architectures, in the order of Releases.
 func All(arch string) ([]*Schema, error) {
 	var all []*Schema
 	for _, release := range Releases() {

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// arguments are the commands whose arguments have the types of an option: -blockdev, -netdev, -object, -chardev, -numa and
+// arguments returns the commands whose arguments have the types of an option: -blockdev, -netdev, -object, -chardev,
+// -numa and
 // -action. results are those whose results have: -display and -audiodev.
 func arguments() []string {
 	return []string{"blockdev-add", "netdev_add", "object-add", "chardev-add", "set-numa-node", "set-action"}

@@ -1,6 +1,6 @@
-// Package schema is what one QEMU binary says of itself: the arguments that it takes, its devices with their properties,
-// machine types, CPU models, and the types of its QAPI. A Schema is captured once and kept in a file; whoever checks
-// arguments then needs no QEMU. The package is pure: it starts nothing and opens no file.
+// Package schema is what one QEMU binary says of itself: the arguments that it takes, its devices with their
+// properties, machine types, CPU models, and the types of its QAPI. A Schema is captured once and kept in a file;
+// whoever checks arguments then needs no QEMU. The package is pure: it starts nothing and opens no file.
 package schema
 
 import (
@@ -78,13 +78,13 @@ type CPU struct {
 	Deprecated bool `json:"deprecated,omitempty"`
 }
 
-// Release is the version without its last number, such as 7.2.
+// Release returns the version without its last number, such as 7.2.
 func (s *Schema) Release() string {
 	parts := strings.SplitN(s.Version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// List is a list of properties by its index; nil if nothing is known.
+// List returns a list of properties by its index; nil if nothing is known.
 func (s *Schema) List(index int) map[string]string {
 	if index < 0 || index >= len(s.Lists) {
 		return nil
@@ -105,5 +105,5 @@ func (s *Schema) Device(name string) (string, Device, bool) {
 	return name, Device{}, false
 }
 
-// HasFlag says whether the command line has the option, named without its dash.
+// HasFlag reports whether the command line has the option, named without its dash.
 func (s *Schema) HasFlag(name string) bool { return slices.Contains(s.Flags, name) }
