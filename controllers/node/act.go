@@ -30,7 +30,8 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) {
 	if s.tell != tellGuest {
 		return
 	}
-	// What a guest has follows its VMI. Each of these is by itself: what one cannot do, it tries again later.
+	// The guest's links, disks and the like follow its VMI. Each function stands alone, and tries again later what it
+	// could not do.
 	for _, follow := range []func(context.Context, *v1.VirtualMachineInstance, *sessions.Session) time.Duration{
 		r.setLinks,  // first: who takes a link down wants the guest off that network now
 		r.growDisks, // only begins jobs, and sees their results

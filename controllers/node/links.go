@@ -17,7 +17,8 @@ import (
 const linkPatience = 10 * time.Second
 
 // setLinks asks the launcher to give the links of the guest's cards the states that the spec says. It returns the
-// wait until a failed attempt is repeated, or 0. What the launcher's Machine says counts as the state that there is.
+// wait until a failed attempt is repeated, or 0. The
+// launcher's Machine has the present states.
 func (r *Reconciler) setLinks(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	launcher *sessions.Session) (again time.Duration) {
 	state := launcher.State()

@@ -26,7 +26,8 @@ func (r *Reconciler) pod(ctx context.Context,
 }
 
 // ownPod returns the VMI's pod of a name, or nil. A pod of the right name that is not the VMI's own does not count,
-// whatever its labels say. What the cache does not have is read past it if live is set.
+// whatever its labels say. If live is set, a pod that the cache lacks is read
+// past the cache.
 func (r *Reconciler) ownPod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string,
 	live bool) (pod *corev1.Pod, cached bool, err error) {
 	pod = &corev1.Pod{}

@@ -49,7 +49,7 @@ func (r *Reconciler) course(p phase) course {
 		return course{before: []step{
 			r.noteCompanions,
 			r.noteEnd,
-			// What is above holds also if a pod cannot be deleted.
+			// A pod that cannot be deleted stops the list: the steps above are taken all the same.
 			r.removePods,
 			// No pod stays because another's trouble cannot be read.
 			r.explainRemoval,
@@ -66,7 +66,7 @@ func (r *Reconciler) course(p phase) course {
 	case replacing:
 		return course{before: []step{
 			r.noteCompanions,
-			// What is above holds also if the pod cannot be deleted.
+			// A pod that cannot be deleted stops the list: the step above is taken all the same.
 			r.replace,
 		}, after: settled}
 	case following:
@@ -76,12 +76,12 @@ func (r *Reconciler) course(p phase) course {
 			r.noteVolumes,
 			// noteVolumes makes the list of volumes, to which this adds.
 			r.noteMoves,
-			// What a guest has lost stays in the status of a VMI that ends, and notePod may end the VMI.
+			// A VMI that ends keeps its guest's losses in its status, and notePod may end the VMI.
 			r.noteLosses,
 			// Whether the guest can move depends on its bindings, volumes and state, and on what it has lost.
 			r.noteMigratable,
 			r.notePod,
-			// What is above holds also if something below cannot be read.
+			// The steps from here on read more. If they fail, the steps above are taken all the same.
 			// notePod has written the scheduler's complaint, to which this adds.
 			r.explainScheduling,
 			// notePod may have ended the VMI, which shares nothing then.

@@ -6,7 +6,7 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// What the tests with whole virt-handlers see. They are another package, because a virt-handler imports this one.
+// The tests with whole virt-handlers see these. They are another package: a virt-handler imports this one.
 const (
 	DecisionPatience = decisionPatience
 	RunPatience      = runPatience
