@@ -341,7 +341,10 @@ func (s *testServer) update(t *testing.T) {
 	if err := controller.Status().Patch(t.Context(), vmi.DeepCopy(), phase); err != nil {
 		t.Fatal(err)
 	}
-	if err := patch(controller, `{"spec":{"hostname":"again"}}`); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "update of VMI object is restricted") {
+	restricted := func(err error) bool {
+		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "update of VMI object is restricted")
+	}
+	if err := patch(controller, `{"spec":{"hostname":"again"}}`); !restricted(err) {
 		t.Errorf("virt-controller changes the spec of a VMI with a phase: %v", err)
 	}
 	placed := `{"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"c","operator":"Exists"}],"affinity":{"nodeAffinity":{}}}}`
@@ -370,8 +373,26 @@ func (s *testServer) update(t *testing.T) {
 			t.Errorf("virt-controller writes %s into an interface: %v", more, err)
 		}
 	}
-	if err := patch(controller, strings.Replace(stated(`"state":"down"`), `"devices"`, `"ioThreadsPolicy":"shared","devices"`, 1)); !apierrors.IsInvalid(err) {
-		t.Errorf("virt-controller changes more than a link: %v", err)
+	// A field of each level is added, changed or taken away, beside a link that may change.
+	for _, more := range []string{
+		`"ioThreadsPolicy":"shared",`, `"memory":{"guest":"1Gi"},`, `"cpu":null,`, `"machine":null,`,
+	} {
+		if err := patch(controller, strings.Replace(stated(`"state":"down"`), `"devices"`, more+`"devices"`, 1)); !restricted(err) {
+			t.Errorf("virt-controller writes %s into a domain: %v", more, err)
+		}
+	}
+	for _, more := range []string{`"rng":{},`, `"disks":[{"name":"root"}],`, `"disks":null,`, `"autoattachMemBalloon":false,`} {
+		if err := patch(controller, strings.Replace(stated(`"state":"down"`), `"interfaces"`, more+`"interfaces"`, 1)); !restricted(err) {
+			t.Errorf("virt-controller writes %s into the devices: %v", more, err)
+		}
+	}
+	for _, more := range []string{`"networks":null,`, `"terminationGracePeriodSeconds":7,`, `"subdomain":"x",`} {
+		if err := patch(controller, strings.Replace(stated(`"state":"down"`), `"domain"`, more+`"domain"`, 1)); !restricted(err) {
+			t.Errorf("virt-controller writes %s into a spec: %v", more, err)
+		}
+	}
+	if less := strings.Replace(stated(`"state":"down"`), `"model":"virtio",`, "", 1); !restricted(patch(controller, less)) {
+		t.Errorf("virt-controller takes the model from an interface: %s", less)
 	}
 	for _, state := range []string{"down", "up"} {
 		if err := patch(controller, stated(`"state":"`+state+`"`)); err != nil {
