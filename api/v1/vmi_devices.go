@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"fmt"
+
 	"k8s.io/utils/ptr"
 )
 
@@ -157,6 +159,17 @@ type I6300ESBWatchdog struct {
 	// +optional
 	// +kubebuilder:validation:Enum=reset;poweroff;shutdown
 	Action string `json:"action,omitempty"`
+}
+
+// stay returns why a device keeps the guest on its node, or an empty text if none does.
+func (d *Devices) stay() string {
+	for i, nic := range d.Interfaces {
+		if nic.SRIOV != nil {
+			return fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, is a network card of the node (sriov), and stays "+
+				"there; a guest without it can move", i, nic.Name)
+		}
+	}
+	return ""
 }
 
 func defaultDevices(d *Devices) {

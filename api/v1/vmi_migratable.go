@@ -56,11 +56,10 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 			}
 		}
 	}
+	if why := vmi.Spec.Domain.Devices.stay(); why != "" {
+		return ReasonHostDeviceNotMigratable, why
+	}
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
-		if nic.SRIOV != nil {
-			return ReasonHostDeviceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, is a network card of "+
-				"the node (sriov), and stays there; a guest without it can move", i, nic.Name)
-		}
 		if why := vmi.interfaceStays(nic); why != "" {
 			return ReasonInterfaceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, %s", i, nic.Name, why)
 		}

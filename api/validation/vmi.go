@@ -81,7 +81,7 @@ func validateSpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.E
 	errs = append(errs, validateServiceAccounts(spec, path)...)
 	errs = append(errs, validateAccessCredentials(spec, path.Child("accessCredentials"))...)
 	devices := domain.Child("devices")
-	errs = append(errs, validateDevices(&spec.Domain.Devices, devices)...)
+	errs = append(errs, validateDevices(&spec.Domain.Devices, spec.Architecture, devices)...)
 	errs = append(errs, validateDisks(spec, devices.Child("disks"))...)
 	errs = append(errs, validateFilesystems(spec, devices.Child("filesystems"))...)
 	errs = append(errs, validatePCIAddresses(&spec.Domain.Devices, devices)...)

@@ -15,7 +15,16 @@ const (
 	ofAMD64 = "guests of arm64 have no such thing; it is of amd64"
 )
 
-// validateARM64 returns what guests of arm64 cannot have. The first rules are KubeVirt's.
+// onlyAMD64 refuses a device that guests of arm64 cannot have.
+func onlyAMD64(arch string, path *field.Path) field.ErrorList {
+	if arch != v1.ARM64 {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path, ofAMD64)}
+}
+
+// validateARM64 returns what guests of arm64 cannot have of CPU, firmware, buses and features. The first rules are KubeVirt's.
+// What refuses a device on its own is beside the device (onlyAMD64).
 func validateARM64(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	if spec.Architecture != v1.ARM64 {
 		return nil
@@ -48,13 +57,6 @@ func validateARM64(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.
 	}
 	forbid(len(d.CPU.Features) > 0, cpu.Child("features"), "the CPU of a guest of arm64 is the node's, as it is")
 	forbid(d.CPU.MaxSockets > d.CPU.Sockets, cpu.Child("maxSockets"), "QEMU plugs no CPUs into a machine of arm64")
-	forbid(d.Devices.Watchdog != nil, devices.Child("watchdog"), ofAMD64)
-	forbid(d.Devices.Sound != nil, devices.Child("sound"), ofAMD64)
-	for i, device := range d.Devices.PanicDevices {
-		forbid(slices.Contains([]v1.PanicDeviceModel{v1.PanicISA, v1.PanicHyperv}, ptr.Deref(device.Model, "")),
-			devices.Child("panicDevices").Index(i).Child("model"),
-			"guests of arm64 have no such panic device; use pvpanic, or leave the model out")
-	}
 	for i := range d.Devices.Disks {
 		disk := &d.Devices.Disks[i]
 		at := devices.Child("disks").Index(i)

@@ -31,10 +31,11 @@ func onUSB(d *v1.Devices) int {
 	return disks + inputs
 }
 
-func validateDevices(d *v1.Devices, path *field.Path) field.ErrorList {
+func validateDevices(d *v1.Devices, arch string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if w := d.Watchdog; w != nil {
 		p := path.Child("watchdog")
+		errs = append(errs, onlyAMD64(arch, p)...)
 		if !deviceName.MatchString(w.Name) {
 			errs = append(errs, field.Invalid(p.Child("name"), w.Name, deviceNameRule))
 		}
@@ -61,7 +62,7 @@ func validateDevices(d *v1.Devices, path *field.Path) field.ErrorList {
 		errs = append(errs, oneOf(input.Type, p.Child("type"), "tablet")...)
 		errs = append(errs, oneOf(input.Bus, p.Child("bus"), "usb", "virtio")...)
 	}
-	errs = append(errs, validateSoundAndPanic(d, path)...)
+	errs = append(errs, validateSoundAndPanic(d, arch, path)...)
 	if d.Video != nil {
 		errs = append(errs, oneOf(d.Video.Type, path.Child("video", "type"), videoTypes...)...)
 		if !ptr.Deref(d.AutoattachGraphicsDevice, true) {
@@ -123,10 +124,11 @@ func validateReboot(d *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return oneOf(*d.RebootPolicy, path.Child("rebootPolicy"), v1.RebootPolicyReboot, v1.RebootPolicyTerminate)
 }
 
-func validateSoundAndPanic(d *v1.Devices, path *field.Path) field.ErrorList {
+func validateSoundAndPanic(d *v1.Devices, arch string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := d.Sound; s != nil {
 		p := path.Child("sound")
+		errs = append(errs, onlyAMD64(arch, p)...)
 		if !deviceName.MatchString(s.Name) {
 			errs = append(errs, field.Invalid(p.Child("name"), s.Name, deviceNameRule))
 		}
@@ -136,6 +138,10 @@ func validateSoundAndPanic(d *v1.Devices, path *field.Path) field.ErrorList {
 	for i, device := range d.PanicDevices {
 		p, model := path.Child("panicDevices").Index(i).Child("model"), ptr.Deref(device.Model, "")
 		errs = append(errs, oneOf(model, p, v1.PanicHyperv, v1.PanicISA, v1.PanicPVPanic)...)
+		if arch == v1.ARM64 && (model == v1.PanicISA || model == v1.PanicHyperv) {
+			errs = append(errs, field.Forbidden(p,
+				"guests of arm64 have no such panic device; use pvpanic, or leave the model out"))
+		}
 		if slices.Contains(seen, model) {
 			errs = append(errs, field.Duplicate(p, model))
 		}

@@ -83,6 +83,7 @@ func (r *Reconciler) createPod(ctx context.Context, t *turn) (time.Duration, err
 	}
 	r.Events.Eventf(vmi, pod, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod %s",
 		pod.Name)
+	// Whoever complained, it was of a pod before, or of what a pod needs and now has.
 	vmi.Status.RemoveCondition(v1.ConditionSynchronized)
 	vmi.Status.RemoveCondition(v1.ConditionReady) // of a pod before
 	return r.noteNewPod(t, pod)

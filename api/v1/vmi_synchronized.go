@@ -7,7 +7,7 @@ import (
 )
 
 // A complaint is the condition Synchronized: it is False, and its reason and message say what stops the VMI. Several
-// parts of Kubeqemu complain, and each takes back its own complaints alone.
+// parts of Kubeqemu complain, and each takes back its own complaints alone. A new launcher pod ends them all.
 
 // ComplaintOwner is who sets a reason of the condition Synchronized, and takes it back.
 type ComplaintOwner string
