@@ -135,7 +135,7 @@ func TestMovedGuestHasTheSameMachine(t *testing.T) {
 			m.source.answers("1W", "1w")
 
 			// As virt-handlers do it: the target has the source's Machine, in its own pod.
-			arrived, err := resolve.Replay(vmi,
+			arrived, err := resolve.Arrival(vmi,
 				resolve.Origin{Machine: *m.source.state().Machine, QEMUVersion: m.source.conn.Hello.QEMUVersion},
 				resolve.Host{Accelerator: qemuargs.TCG, QEMUVersion: m.target.conn.Hello.QEMUVersion})
 			m.target.must(err)

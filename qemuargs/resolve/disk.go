@@ -263,3 +263,17 @@ func (b *sataBus) controllers() []qemuargs.AHCI {
 	}
 	return out
 }
+
+// address returns the place of a disk on bus virtio.
+func (b *diskBuses) address(disk *qemuargs.Disk, d *v1.Disk) qemuargs.PCIAddress {
+	if b.transitional {
+		disk.Driver = qemuargs.VirtioBlkTransitional
+	}
+	switch {
+	case d.Disk.PciAddress != "":
+		return b.slots.pin(d.Disk.PciAddress)
+	case b.transitional:
+		return b.slots.integrate()
+	}
+	return b.slots.plug()
+}

@@ -14,7 +14,7 @@ func hugePages(memory *v1.Memory) int64 {
 }
 
 // memoryPlaces returns nil for a guest whose memory cannot grow: places cost the guest memory (package qemuargs,
-// places.go).
+// pluggable.go).
 func memoryPlaces(memory *v1.Memory) *qemuargs.MemoryPlaces {
 	if memory.MaxGuest == nil || memory.MaxGuest.Cmp(*memory.Guest) <= 0 {
 		return nil

@@ -77,7 +77,7 @@ func nameOf(entry reflect.Value) string {
 
 // TestNoTwoDevicesHaveOneSlot: each constant of a slot on the root bus is another slot, and in nobody's range.
 func TestNoTwoDevicesHaveOneSlot(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "pci.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "pciallocator.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func (a *Arrivals) done(migration types.UID) {
 // start starts QEMU as for a guest that begins here, but with the source's Machine.
 func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
 	offer *peers.Offer) error {
-	machine, err := a.replay(ctx, vmi, launcher, offer)
+	machine, err := a.machine(ctx, vmi, launcher, offer)
 	if err != nil {
 		return err
 	}
@@ -159,8 +159,8 @@ func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Fac
 	return nil
 }
 
-// replay returns the Machine with which the guest can be received here, or why it cannot.
-func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
+// machine returns the Machine with which the guest can be received here, or why it cannot.
+func (a *Arrivals) machine(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
 	offer *peers.Offer) (*qemuargs.Machine, error) {
 	choice, _ := a.Starter.Chooser.Choice()
 	if choice.Accelerator == "" {
@@ -183,5 +183,5 @@ func (a *Arrivals) replay(ctx context.Context, vmi *v1.VirtualMachineInstance, l
 		}
 		host.AIO = reply.AIO
 	}
-	return resolve.Replay(vmi, resolve.Origin{Machine: offer.Machine, QEMUVersion: offer.QEMUVersion}, host)
+	return resolve.Arrival(vmi, resolve.Origin{Machine: offer.Machine, QEMUVersion: offer.QEMUVersion}, host)
 }

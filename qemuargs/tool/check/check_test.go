@@ -6,6 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 	"github.com/kubeqemu/kubeqemu/qemuargs/tool/check"
 	"github.com/kubeqemu/kubeqemu/qemuargs/tool/schema"
 )
@@ -75,6 +80,46 @@ func TestNoMistakeIsFoundInGoldens(t *testing.T) {
 	}
 	if foreign < 80 {
 		t.Errorf("only %d goldens of arm64", foreign)
+	}
+}
+
+// TestNoMistakeIsFoundBetweenTheGoldens: a release that has no goldens, between two that have, takes every machine of the catalogue.
+func TestNoMistakeIsFoundBetweenTheGoldens(t *testing.T) {
+	const release = "10.0"
+	all := schemas(t)
+	dirs, err := filepath.Glob(machines + "*")
+	if err != nil || len(dirs) < 80 {
+		t.Fatalf("%d machines: %v", len(dirs), err)
+	}
+	for _, dir := range dirs {
+		vmi, host := &v1.VirtualMachineInstance{}, resolve.Host{}
+		decode(t, filepath.Join(dir, "vmi.yaml"), vmi)
+		decode(t, filepath.Join(machines, "../hosts/11.1.yaml"), &host)
+		if own := filepath.Join(dir, "host.yaml"); exists(own) {
+			decode(t, own, &host)
+		}
+		host.QEMUVersion = release + ".0"
+		machine, errs := resolve.Machine(vmi, host)
+		if len(errs) > 0 {
+			continue // what only a later release has; the goldens say that
+		}
+		text := qemuargs.Quote(machine.Arch.Program(), machine.Args())
+		if got := problems(t, all, release, text); got != "" && !strings.Contains(got, "is deprecated") {
+			t.Errorf("%s:\n%s", dir, got)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// decode reads a file of YAML.
+func decode(t *testing.T, path string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(read(t, path)), into); err != nil {
+		t.Fatalf("%s: %v", path, err)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestReplayOfNativeIO: a target has native I/O if it has room for it, and threads otherwise, unless the disk asks for
+// TestTargetHasNativeIOIfItHasRoom: a target has native I/O if it has room for it, and threads otherwise, unless the disk asks for
 // what the target has not.
-func TestReplayOfNativeIO(t *testing.T) {
+func TestTargetHasNativeIOIfItHasRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		asked v1.DriverIO
 		had   qemuargs.AIO
@@ -33,7 +33,7 @@ func TestReplayOfNativeIO(t *testing.T) {
 				t.Fatal(errs.ToAggregate())
 			}
 			vmi.Spec.Domain.Devices.Disks[0].IO, machine.Disks[0].AIO, host.AIO = tt.asked, tt.had, tt.facts
-			got, err := Replay(vmi, Origin{Machine: *machine, QEMUVersion: host.QEMUVersion}, host)
+			got, err := Arrival(vmi, Origin{Machine: *machine, QEMUVersion: host.QEMUVersion}, host)
 			switch {
 			case tt.fails != "":
 				if err == nil || !strings.Contains(err.Error(), tt.fails) {

@@ -19,11 +19,11 @@ type Origin struct {
 	QEMUVersion string
 }
 
-// Replay returns the Machine with which another node receives a VMI's guest. It is the source's, but for what the guest
+// Arrival returns the Machine with which another node receives a VMI's guest. It is the source's, but for what the guest
 // does not see and the node decides: the form of QEMU's monitor, and whether the kernel moves the packets. The
 // source's launcher reports the Machine, and a launcher is a tenant's: so the VMI's spec says which interfaces
 // there are.
-func Replay(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.Machine, error) {
+func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.Machine, error) {
 	m := from.Machine
 	switch {
 	case m.Version != qemuargs.Version:
@@ -57,15 +57,15 @@ func Replay(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.M
 		}
 		n.Vhost = n.Vhost && host.VhostNet
 	}
-	if err := replayDisks(vmi, &m, host); err != nil {
+	if err := chooseIO(vmi, &m, host); err != nil {
 		return nil, err
 	}
 	m.MonitorObject = monitorObject(host.QEMUVersion)
 	return &m, nil
 }
 
-// replayDisks chooses the kinds of I/O anew, which the guest does not see.
-func replayDisks(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host) error {
+// chooseIO chooses the kinds of I/O anew, which the guest does not see.
+func chooseIO(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host) error {
 	m.Disks = append([]qemuargs.Disk(nil), m.Disks...)
 	wanted := map[string]v1.DriverIO{}
 	for _, d := range vmi.Spec.Domain.Devices.Disks {

@@ -3,6 +3,10 @@ package resolve
 import (
 	"fmt"
 	"math"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -88,4 +92,99 @@ func (a *allocator) rootPorts(memory int64) ([]qemuargs.RootPort, error) {
 		ports[i] = qemuargs.RootPort{ID: rootPortID(i + 1), Chassis: uint8(i + 1), Spare: !a.takes(i + 1), PCI: packed(rootPortSlot, i)}
 	}
 	return ports, nil
+}
+
+// takes reports whether a device is in a root port.
+func (a *allocator) takes(port int) bool {
+	return port <= a.plugged || a.pinned.has(v1.PCIPlace{Bus: uint8(port)})
+}
+
+// total returns the number of root ports: all that are taken, and spare ones as far as they fit.
+func (a *allocator) total(spare int) int {
+	total := a.plugged
+	for place := range a.pinned {
+		total = max(total, int(place.Bus))
+	}
+	for port := 1; port <= total; port++ {
+		if !a.takes(port) {
+			spare--
+		}
+	}
+	return min(total+max(spare, 0), maxRootPorts)
+}
+
+// giveWay moves devices that have a slot of their own on the root bus to free slots, where the spec gives their slot to
+// another device.
+func (a *allocator) giveWay(m *qemuargs.Machine, path *field.Path) field.ErrorList {
+	taken, moved := pins{}, []place{}
+	for place := range a.pinned {
+		taken[place] = true
+	}
+	for _, p := range places(m) {
+		slot := v1.PCIPlace{Slot: p.address.Slot}
+		switch {
+		case p.address.Bus != "pcie.0":
+		case a.pinned.has(slot) && p.single:
+			moved = append(moved, p)
+		default:
+			taken[slot] = true
+		}
+	}
+	free := uint8(lastSlot)
+	for _, p := range moved {
+		for ; free >= integratedSlot && taken.has(v1.PCIPlace{Slot: free}); free-- {
+		}
+		if free < integratedSlot {
+			return field.ErrorList{field.Invalid(path, "", fmt.Sprintf("no slot of the root bus is left for %s, whose own a pciAddress takes", p.part))}
+		}
+		p.address.Slot = free
+		free--
+	}
+	return nil
+}
+
+// lastSlot of the root bus before the chipset's.
+const lastSlot = 0x1e
+
+// place is where a device of the Machine sits. single says that the device is no entry of a list: interfaces and disks
+// have places that the allocator chose around the pinned ones, and a root port's or a SATA controller's slot is never
+// pinned.
+type place struct {
+	part    string
+	single  bool
+	address *qemuargs.PCIAddress
+}
+
+// places returns those of the Machine's devices, whatever devices there are.
+func places(m *qemuargs.Machine) (out []place) {
+	add := func(part string, single bool, device reflect.Value) {
+		for device.Kind() == reflect.Pointer {
+			if device.IsNil() {
+				return
+			}
+			device = device.Elem()
+		}
+		if device.Kind() != reflect.Struct {
+			return
+		}
+		switch pci := device.FieldByName("PCI"); {
+		case !pci.IsValid():
+		case pci.Kind() == reflect.Pointer && !pci.IsNil():
+			out = append(out, place{part, single, pci.Interface().(*qemuargs.PCIAddress)})
+		case pci.Kind() == reflect.Struct:
+			out = append(out, place{part, single, pci.Addr().Interface().(*qemuargs.PCIAddress)})
+		}
+	}
+	v := reflect.ValueOf(m).Elem()
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		if f := v.Field(i); f.Kind() == reflect.Slice {
+			for j := range f.Len() {
+				add(name, false, f.Index(j))
+			}
+		} else {
+			add(name, true, f)
+		}
+	}
+	return out
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestReplayOnTarget: the target's Machine is the source's, but for what the node decides, and what the spec does not
+// TestGuestHasItsMachineOnAnotherNode: the target's Machine is the source's, but for what the node decides, and what the spec does not
 // have is refused.
-func TestReplayOnTarget(t *testing.T) {
+func TestGuestHasItsMachineOnAnotherNode(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 2, Cores: 1, Threads: 1}
 	multi := true
@@ -24,7 +24,7 @@ func TestReplayOnTarget(t *testing.T) {
 	}
 	host := Host{Accelerator: qemuargs.TCG, QEMUVersion: "7.2.22", VhostNet: true}
 	from := good()
-	got, err := Replay(vmi, from, host)
+	got, err := Arrival(vmi, from, host)
 	if err != nil || !reflect.DeepEqual(*got, good().Machine) {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -32,14 +32,14 @@ func TestReplayOnTarget(t *testing.T) {
 		t.Error("the source's Machine was changed")
 	}
 	newer := Host{Accelerator: qemuargs.TCG, QEMUVersion: "11.1.0"}
-	if got, err = Replay(vmi, from, newer); err != nil || !got.MonitorObject || got.NICs[0].Vhost || got.Type != "pc-q35-7.2" || !from.Machine.NICs[0].Vhost {
+	if got, err = Arrival(vmi, from, newer); err != nil || !got.MonitorObject || got.NICs[0].Vhost || got.Type != "pc-q35-7.2" || !from.Machine.NICs[0].Vhost {
 		t.Errorf("on a newer QEMU without vhost-net: %+v, %v", got, err)
 	}
-	// The Machine of the source names a socket. Replay names the socket of the target's pod instead.
+	// The Machine of the source names a socket. Arrival names the socket of the target's pod instead.
 	byPasst, others := vmi.DeepCopy(), good()
 	byPasst.Spec.Domain.Devices.Interfaces[0].PasstBinding = &v1.InterfacePasstBinding{}
 	others.Machine.NICs[0] = qemuargs.NIC{Name: "default", Queues: 1, MAC: "02:00:00:00:00:01", Passt: "/run/elsewhere", Vhost: true}
-	if got, err = Replay(byPasst, others, host); err != nil || got.NICs[0].Passt != "/run/kubeqemu-networks/0/passt.sock" || got.NICs[0].Vhost {
+	if got, err = Arrival(byPasst, others, host); err != nil || got.NICs[0].Passt != "/run/kubeqemu-networks/0/passt.sock" || got.NICs[0].Vhost {
 		t.Errorf("with passt: %+v, %v", got, err)
 	}
 	for says, change := range map[string]func(*Origin, *Host){
@@ -57,7 +57,7 @@ func TestReplayOnTarget(t *testing.T) {
 	} {
 		from, to := good(), host
 		change(&from, &to)
-		if _, err := Replay(vmi, from, to); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(says, "older") != errors.Is(err, errOlder) {
+		if _, err := Arrival(vmi, from, to); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(says, "older") != errors.Is(err, errOlder) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
