@@ -13,7 +13,7 @@
 // stateclaim.
 //
 // The package has three acts: Make before the target's pod, Remove after a failure, and HandOver after a success.
-// Package vm deletes what disks have left, because it writes the status of the VM.
+// Package vm deletes what disks have left (leftclaims.go), because it writes the status of the VM.
 package claimcopy
 
 import (

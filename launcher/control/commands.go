@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"encoding/json"
-	"maps"
-	"reflect"
 	"slices"
 	"sync"
 )
@@ -77,22 +75,4 @@ func (c Commands) Within(other Commands) Commands {
 		return other
 	}
 	return out
-}
-
-// Lack reports whether a launcher knows a command, and returns the fields that the arguments set and the launcher
-// does not know. It names no field below one that it names.
-func (c Commands) Lack(command string, arguments any) (known bool, fields []string) {
-	has, ok := c[command]
-	if !ok || arguments == nil {
-		return ok, nil
-	}
-	lacking := map[string]bool{}
-	setFields(reflect.ValueOf(arguments), "", func(path string) bool {
-		if _, ok := slices.BinarySearch(has, path); !ok {
-			lacking[path] = true
-			return false
-		}
-		return true
-	})
-	return true, slices.Sorted(maps.Keys(lacking))
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // This file records which claim holds each disk after a migration has copied it, and deletes the claims left behind.
-// Package migration makes the new claims.
+// Package claimcopy makes the new claims.
 
 // moved returns what the status says of moved claims, given the VM's VMI, or nil. lost are the claims that are
 // gone: their disks begin anew. It is pure.

@@ -4,9 +4,29 @@ import (
 	"encoding"
 	"encoding/json"
 	"iter"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 )
+
+// Lack reports whether a launcher knows a command, and returns the fields that the arguments set and the launcher
+// does not know. It names no field below one that it names.
+func (c Commands) Lack(command string, arguments any) (known bool, fields []string) {
+	has, ok := c[command]
+	if !ok || arguments == nil {
+		return ok, nil
+	}
+	lacking := map[string]bool{}
+	setFields(reflect.ValueOf(arguments), "", func(path string) bool {
+		if _, ok := slices.BinarySearch(has, path); !ok {
+			lacking[path] = true
+			return false
+		}
+		return true
+	})
+	return true, slices.Sorted(maps.Keys(lacking))
+}
 
 // setFields calls below with the path of each field that JSON of a value has. Where below returns false, setFields
 // leaves out the fields below that one.
