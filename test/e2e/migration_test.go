@@ -248,8 +248,10 @@ func TestMigrationCancelled(t *testing.T) {
 	v := create(t, ns, tiny("stays"))
 	v.await(v1.Running)
 	v.log().shows("tiny: eth0")
+	kubectl(t, "uncordon", secondName)
 	source := v.pod().Name
-	// No node takes the target pod.
+	// No node takes the target pod, for now.
+	release := full(t, ns, secondName)
 	waits := v.migrate("waits", nil)
 	err := poll(func() error {
 		if phase := waits.get().Status.Phase; phase != v1.MigrationScheduling {
@@ -265,7 +267,7 @@ func TestMigrationCancelled(t *testing.T) {
 	if s := now.Status.MigrationState; now.Status.Phase != v1.Running || !s.AbortRequested || s.AbortStatus != v1.MigrationAbortSucceeded || s.Decision != v1.DecisionSource {
 		t.Errorf("%s, %+v", now.Status.Phase, s)
 	}
-	kubectl(t, "uncordon", secondName)
+	release()
 	err = poll(func() error {
 		pods := get[corev1.PodList](t, "-n", ns, "pods", "-l", "kubevirt.io=virt-launcher").Items
 		if len(pods) != 1 || pods[0].Name != source {

@@ -147,8 +147,7 @@ func TestMigrationClaims(t *testing.T) {
 
 	// The only node that the guest may go to takes no pod, for now.
 	m.placed(secondName)
-	kubectl(t, "cordon", secondName)
-	t.Cleanup(func() { kubectl(t, "uncordon", secondName) })
+	release := full(t, ns, secondName)
 	cancelled := m.migrate("cancelled", nil)
 	if err := poll(func() error {
 		if n := len(get[corev1.PersistentVolumeClaimList](t, "-n", ns, "persistentvolumeclaims").Items); n != 4 {
@@ -162,7 +161,7 @@ func TestMigrationClaims(t *testing.T) {
 	if now := m.disksOn(firstName); !slices.Equal(now, first) {
 		t.Errorf("after a cancelled migration there are %v", now)
 	}
-	kubectl(t, "uncordon", secondName)
+	release()
 
 	for i, to := range []string{secondName, firstName} {
 		m.placed(to)
