@@ -38,11 +38,11 @@ func count(tree fs.FS) (counts, error) {
 		if err != nil {
 			return err
 		}
-		if strings.HasSuffix(name, ".md") {
-			found.add(name, ofPage(text))
+		if isGenerated.Match(text) {
 			return nil
 		}
-		if isGenerated.Match(text) {
+		if strings.HasSuffix(name, ".md") {
+			found.add(name, ofPage(text))
 			return nil
 		}
 		c, err := ofGo(name, text)
@@ -55,8 +55,8 @@ func count(tree fs.FS) (counts, error) {
 	return found, nil
 }
 
-// isGenerated matches the line by which Go's tools know files that a program wrote.
-var isGenerated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+// isGenerated matches the line by which Go's tools know files that a program wrote, and the beginning of such a page.
+var isGenerated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$|\A# .*\n\n<!-- written by `)
 
 // ofGo counts in a Go file.
 func ofGo(name string, text []byte) (c tally, err error) {

@@ -16,6 +16,7 @@ func TestCount(t *testing.T) {
 		"a/testdata/b.go":  {Data: []byte("no Go")},
 		"_output/x.go":     {Data: []byte("no Go")},
 		"docs/page.md":     {Data: []byte("word " + long + "\n" + long + "\n```\nword " + long + "\n```\n| " + strings.Repeat("x", 161) + " | y |\n| " + strings.Repeat("ä", 160) + " |\n")},
+		"docs/written.md":  {Data: []byte("# A page\n\n<!-- written by go test -->\n\nword " + long + "\n")},
 		"other/page.md":    {Data: []byte("word " + long + "\n")},
 		"docs/short.md":    {Data: []byte("a\n")},
 		"config/script.sh": {Data: []byte(long)},
