@@ -31,7 +31,7 @@ type serialPortProps struct {
 }
 
 // args returns the port's arguments; file is the descriptor of its other end.
-func (a *Agent) args(file int) []Arg {
+func (a *Agent) args(file string) []Arg {
 	const controller = "virtio-serial0"
 	return []Arg{
 		{Flag: "-chardev", Value: socket(AgentPortID, file)},

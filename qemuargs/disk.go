@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 )
 
 // DiskDriver is the QEMU device a disk is shown by.
@@ -47,7 +46,7 @@ type Disk struct {
 	// IOThread serves the disk, or IOThreadPool its queues; a disk without either is served by QEMU's main loop.
 	IOThread     string   `json:"ioThread,omitempty"`
 	IOThreadPool []string `json:"ioThreadPool,omitempty"`
-	// Image is what the guest reads.
+	// Image is what the guest reads. A CD-ROM drive without a medium has none.
 	Image Image `json:"image"`
 	// Overlay, if set, takes all writes, and Image is only read. The
 	// launcher makes it before QEMU starts.
@@ -166,26 +165,30 @@ func (d Disk) inherits() []Inherited {
 	return []Inherited{{Kind: InheritedDisk, Name: d.Name}}
 }
 
-func (d Disk) args(files descriptors) []Arg {
-	var args []Arg
-	file, inVolume := files[Inherited{Kind: InheritedDisk, Name: d.Name}]
-	if inVolume {
-		_, set := inheritedSet(file)
-		args = append(args, set)
+func (d Disk) args(files files) []Arg {
+	args, set := []Arg(nil), 0
+	for _, file := range d.inherits() {
+		set = files.set(file)
+		args = append(args, addSet(files, file))
 	}
-	for _, node := range d.Blockdevs(file) {
-		args = append(args, Arg{Flag: "-blockdev", Value: node})
+	if !d.isEmpty() {
+		for _, node := range d.Blockdevs(set) {
+			args = append(args, Arg{Flag: "-blockdev", Value: node})
+		}
 	}
 	args = append(args, d.bridge()...)
 	return append(args, Arg{Flag: "-device", Value: d.Device()})
 }
+
+// isEmpty reports whether the disk is a CD-ROM drive without a medium.
+func (d Disk) isEmpty() bool { return d.Image.Path == "" }
 
 // Blockdevs returns the -blockdev nodes of the disk, each before the one that
 // refers to it. The last is the one the device opens. An image in a volume is
 // named by the set of its file descriptor.
 func (d Disk) Blockdevs(fdset int) []any {
 	if d.Image.Volume != "" {
-		d.Image.Path = fmt.Sprintf("/dev/fdset/%d", fdset)
+		d.Image.Path = setPath(fdset)
 	}
 	if d.Overlay == nil {
 		return d.Image.nodes(d, "", d.ReadOnly)
@@ -255,7 +258,7 @@ type diskProps struct {
 	DeviceID  string        `json:"device_id,omitempty"`
 	Queues    int           `json:"num-queues,omitempty"`
 	QueueSize int           `json:"queue-size,omitempty"`
-	Drive     string        `json:"drive"`
+	Drive     string        `json:"drive,omitempty"`
 	Serial    string        `json:"serial,omitempty"`
 	BootIndex uint32        `json:"bootindex,omitempty"`
 	Logical   uint32        `json:"logical_block_size,omitempty"`
@@ -272,8 +275,11 @@ type diskProps struct {
 
 // Device returns the -device of the disk.
 func (d Disk) Device() any {
-	p := diskProps{Driver: d.Driver, ID: d.ID(), Bus: d.Bus, Queues: d.Queues, QueueSize: d.QueueSize, Drive: d.nodeName(""), Serial: d.Serial, BootIndex: d.BootIndex,
+	p := diskProps{Driver: d.Driver, ID: d.ID(), Bus: d.Bus, Queues: d.Queues, QueueSize: d.QueueSize, Serial: d.Serial, BootIndex: d.BootIndex,
 		IOThread: d.IOThread, IOThreads: queueThreads(d.IOThreadPool), ShareRW: d.Shared}
+	if !d.isEmpty() {
+		p.Drive = d.nodeName("")
+	}
 	if d.Driver != SCSIBlock { // what the guest sees of that one is the device's own
 		p.WriteBack = onOff(!d.WriteThrough)
 	}

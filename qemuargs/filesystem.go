@@ -29,9 +29,9 @@ func (f FileSystem) inherits() []Inherited {
 	return []Inherited{{Kind: InheritedFileSystem, Name: f.Name}, {Kind: InheritedLifeline, Name: f.Name}}
 }
 
-func (f FileSystem) args(files descriptors) []Arg {
+func (f FileSystem) args(files files) []Arg {
 	chardev := "chr-" + FileSystemID(f.Name)
-	connection := socket(chardev, files[Inherited{Kind: InheritedFileSystem, Name: f.Name}])
+	connection := socket(chardev, files.descriptor(Inherited{Kind: InheritedFileSystem, Name: f.Name}))
 	return []Arg{
 		{Flag: "-chardev", Value: connection},
 		{Flag: "-device", Value: fileSystemProps{Driver: "vhost-user-fs-pci", ID: FileSystemID(f.Name), Chardev: chardev, Tag: f.Name, Queue: f.QueueSize, pciPlace: f.PCI.place()}},

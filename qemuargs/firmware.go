@@ -80,15 +80,15 @@ func (f *Firmware) inherits() []Inherited {
 	return []Inherited{{Kind: InheritedVariables}}
 }
 
-func (f *Firmware) args(files descriptors) []Arg {
+func (f *Firmware) args(files files) []Arg {
 	args := []Arg{
 		{Flag: "-blockdev", Value: flashFile{Driver: "file", NodeName: codeNode + ".file", Filename: f.Code, ReadOnly: true}},
 		{Flag: "-blockdev", Value: flash{Driver: cmp.Or(f.Format, Raw), NodeName: codeNode, ReadOnly: true, File: codeNode + ".file"}},
 	}
 	variables := f.Variables.Path
 	if f.Variables.InState {
-		set, arg := inheritedSet(files[Inherited{Kind: InheritedVariables}])
-		variables, args = set, append(args, arg)
+		file := Inherited{Kind: InheritedVariables}
+		variables, args = setPath(files.set(file)), append(args, addSet(files, file))
 	}
 	args = append(args,
 		Arg{Flag: "-blockdev", Value: flashFile{Driver: "file", NodeName: variablesNode + ".file", Filename: variables}},

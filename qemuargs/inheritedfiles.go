@@ -62,15 +62,26 @@ func (m *Machine) Inherits() []Inherited {
 	return files
 }
 
-// inheritedSet returns the path by which QEMU opens an inherited file, and the argument that makes the path.
-func inheritedSet(file int) (path string, arg Arg) {
-	number := strconv.Itoa(file)
-	return "/dev/fdset/" + number, Arg{Flag: "-add-fd", Value: Options{{Key: "fd", Value: number},
-		{Key: "set", Value: number}}}
+// isSet reports whether QEMU opens the file by a descriptor set.
+func (i Inherited) isSet() bool { return i.Kind == InheritedDisk || i.Kind == InheritedVariables }
+
+// files name the files of a QEMU in arguments: those that it inherits, or those that a running one gets.
+type files interface {
+	// descriptor returns the name that a property has for a file: the number that the file has in the QEMU process, or the
+	// name by which QEMU got it (getfd).
+	descriptor(Inherited) string
+	// set returns the number of the descriptor set that the file is in, by which QEMU opens it: setPath.
+	set(Inherited) int
 }
 
-// descriptors are the numbers, in the QEMU process, of the files that it inherits.
+// setPath returns the path by which QEMU opens the file of a descriptor set.
+func setPath(set int) string { return "/dev/fdset/" + strconv.Itoa(set) }
+
+// descriptors are the numbers, in the QEMU process, of the files that it inherits. A file's set has the same number.
 type descriptors map[Inherited]int
+
+func (d descriptors) descriptor(file Inherited) string { return strconv.Itoa(d[file]) }
+func (d descriptors) set(file Inherited) int           { return d[file] }
 
 func (m *Machine) descriptors() descriptors {
 	numbers := descriptors{}
@@ -78,4 +89,10 @@ func (m *Machine) descriptors() descriptors {
 		numbers[file] = FirstInherited + i
 	}
 	return numbers
+}
+
+// addSet returns the argument that makes the set of a file.
+func addSet(files files, file Inherited) Arg {
+	return Arg{Flag: "-add-fd", Value: Options{{Key: "fd", Value: files.descriptor(file)},
+		{Key: "set", Value: strconv.Itoa(files.set(file))}}}
 }

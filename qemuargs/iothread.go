@@ -10,7 +10,17 @@ type ioThreadProps struct {
 	ID      string `json:"id"`
 }
 
-func (t IOThread) args() []Arg {
+// ioThread is a thread as a part.
+type ioThread struct {
+	fixed
+	IOThread
+}
+
+func (ioThread) inherits() []Inherited { return nil }
+func (ioThread) plugs() bool           { return true }
+func (t ioThread) entry() any          { return t.IOThread }
+
+func (t ioThread) args(files) []Arg {
 	return []Arg{{Flag: "-object", Value: ioThreadProps{QOMType: "iothread", ID: t.ID}}}
 }
 

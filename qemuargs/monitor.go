@@ -1,7 +1,5 @@
 package qemuargs
 
-import "strconv"
-
 type monitorProps struct {
 	QOMType string `json:"qom-type"`
 	ID      string `json:"id"`
@@ -9,7 +7,7 @@ type monitorProps struct {
 }
 
 // monitor returns the arguments of the monitor that the launcher speaks QMP to; file is the descriptor of its socket.
-func (m *Machine) monitor(file int) []Arg {
+func (m *Machine) monitor(file string) []Arg {
 	args := []Arg{{Flag: "-chardev", Value: socket("qmp", file)}}
 	if m.MonitorObject {
 		monitor := monitorProps{QOMType: "monitor-qmp", ID: "monitor0", Chardev: "qmp"}
@@ -19,6 +17,6 @@ func (m *Machine) monitor(file int) []Arg {
 }
 
 // socket returns the value of -chardev for a socket that the launcher has opened and QEMU inherits.
-func socket(id string, file int) Options {
-	return Options{{Value: "socket"}, {Key: "id", Value: id}, {Key: "fd", Value: strconv.Itoa(file)}}
+func socket(id, file string) Options {
+	return Options{{Value: "socket"}, {Key: "id", Value: id}, {Key: "fd", Value: file}}
 }

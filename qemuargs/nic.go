@@ -1,7 +1,7 @@
 package qemuargs
 
 import (
-	"strconv"
+	"reflect"
 	"strings"
 )
 
@@ -96,7 +96,7 @@ func (n NIC) inherits() []Inherited {
 	return files
 }
 
-func (n NIC) args(files descriptors) []Arg {
+func (n NIC) args(files files) []Arg {
 	device := Arg{Flag: "-device", Value: n.Device()}
 	if n.HostDevice != "" {
 		return []Arg{device}
@@ -105,17 +105,17 @@ func (n NIC) args(files descriptors) []Arg {
 	for _, file := range n.inherits() {
 		switch file.Kind {
 		case InheritedTap, InheritedPasst:
-			behind.Queues = append(behind.Queues, files[file])
+			behind.Queues = append(behind.Queues, files.descriptor(file))
 		case InheritedVhost:
-			behind.Vhost = append(behind.Vhost, files[file])
+			behind.Vhost = append(behind.Vhost, files.descriptor(file))
 		}
 	}
 	return []Arg{{Flag: "-netdev", Value: n.Netdev(behind)}, device}
 }
 
-// TapFiles are the child's file descriptors behind a card, one for each queue of the tap, or the connection to passt.
-// Vhost is empty without vhost-net.
-type TapFiles struct{ Queues, Vhost []int }
+// TapFiles are the descriptors behind a card, as QEMU's properties name them: one for each queue of the tap, or the
+// connection to passt. Vhost is empty without vhost-net.
+type TapFiles struct{ Queues, Vhost []string }
 
 // Netdev returns the -netdev of the card. A UserNetwork needs no files.
 func (n NIC) Netdev(files TapFiles) any {
@@ -123,7 +123,7 @@ func (n NIC) Netdev(files TapFiles) any {
 		return n.User.netdev(n.netdevID())
 	}
 	if n.Passt != "" {
-		return streamProps{Type: "stream", ID: n.netdevID(), Addr: inheritedFD{Type: "fd", FD: strconv.Itoa(files.Queues[0])}}
+		return streamProps{Type: "stream", ID: n.netdevID(), Addr: inheritedFD{Type: "fd", FD: files.Queues[0]}}
 	}
 	p := tapProps{Type: "tap", ID: n.netdevID(), Vhost: n.Vhost}
 	p.FD, p.FDs = oneOrMany(files.Queues)
@@ -132,15 +132,11 @@ func (n NIC) Netdev(files TapFiles) any {
 }
 
 // oneOrMany returns a list of descriptors as QEMU takes it: a single one has an option of its own.
-func oneOrMany(descriptors []int) (one, many string) {
-	numbers := make([]string, len(descriptors))
-	for i, fd := range descriptors {
-		numbers[i] = strconv.Itoa(fd)
+func oneOrMany(descriptors []string) (one, many string) {
+	if len(descriptors) == 1 {
+		return descriptors[0], ""
 	}
-	if len(numbers) == 1 {
-		return numbers[0], ""
-	}
-	return "", strings.Join(numbers, ":")
+	return "", strings.Join(descriptors, ":")
 }
 
 type nicProps struct {
@@ -207,6 +203,30 @@ func (n NIC) Device() any {
 		}
 	}
 	return p
+}
+
+func (n NIC) entry() any { return n }
+
+// plugs reports whether QEMU plugs the card: in a root port, and with a tap, which comes by itself. passt and cards of the
+// node come with their pod.
+func (n NIC) plugs() bool {
+	return n.PCI.plugs() && n.Passt == "" && n.HostDevice == "" && n.User == nil
+}
+
+type linkProps struct {
+	Name string `json:"name"`
+	Up   bool   `json:"up"`
+}
+
+// become puts the card's link up or down. Nothing else of a card changes while the guest has it.
+func (n NIC) become(next live, _ liveFiles) []Change {
+	to := next.(NIC)
+	was := Step{Command: "set_link", Arguments: linkProps{n.ID(), !n.Down}}
+	step := Step{Command: "set_link", Arguments: linkProps{n.ID(), !to.Down}, Undo: &was}
+	if n.Down = to.Down; !reflect.DeepEqual(n, to) {
+		return nil
+	}
+	return []Change{{Steps: []Step{step}, part: to}}
 }
 
 // IsVirtio reports whether the card is a virtio one.

@@ -13,7 +13,7 @@ type Part struct {
 // part is a part of a Machine. A device is one.
 type part interface {
 	// args returns the part's arguments. files are those that QEMU inherits.
-	args(files descriptors) []Arg
+	args(files files) []Arg
 	// inherits returns the files that QEMU inherits for the part.
 	inherits() []Inherited
 }
@@ -21,18 +21,18 @@ type part interface {
 // plain is a part that QEMU inherits no file for.
 type plain func() []Arg
 
-func (p plain) args(descriptors) []Arg { return p() }
-func (plain) inherits() []Inherited    { return nil }
+func (p plain) args(files) []Arg    { return p() }
+func (plain) inherits() []Inherited { return nil }
 
 // socketed is a part that QEMU inherits one socket for, of which there is one in a machine.
 type socketed struct {
 	kind   InheritedKind
-	argsOf func(file int) []Arg
+	argsOf func(descriptor string) []Arg
 }
 
 func (s socketed) inherits() []Inherited { return []Inherited{{Kind: s.kind}} }
-func (s socketed) args(files descriptors) []Arg {
-	return s.argsOf(files[Inherited{Kind: s.kind}])
+func (s socketed) args(files files) []Arg {
+	return s.argsOf(files.descriptor(Inherited{Kind: s.kind}))
 }
 
 // named is a part and its name.
@@ -72,11 +72,18 @@ func (m *Machine) parts() []named {
 	if m.Serial != nil {
 		l.add("serial", socketed{InheritedSerial, m.serial})
 	}
-	addAll(&l, "ioThreads", m.IOThreads, func(t IOThread) string { return t.ID }, func(t IOThread) part { return plain(t.args) })
-	addAll(&l, "rootPorts", m.RootPorts, func(p RootPort) string { return p.ID }, func(p RootPort) part { return plain(p.args) })
-	l.add("places", plain(m.places))
+	addAll(&l, "ioThreads", m.IOThreads, func(t IOThread) string { return t.ID }, func(t IOThread) part { return ioThread{IOThread: t} })
+	addAll(&l, "rootPorts", m.RootPorts, func(p RootPort) string { return p.ID }, func(p RootPort) part { return p })
+	addAll(&l, "cpu.plugged", m.CPU.Plugged, func(c PluggedCPU) string { return c.ID },
+		func(c PluggedCPU) part { return cpuPlace{model: m.CPU.Model, PluggedCPU: c} })
+	if m.Memory != nil {
+		addAll(&l, "memory.devices", m.Memory.Devices, func(d MemoryDevice) string { return d.ID },
+			func(d MemoryDevice) part { return memoryPlace{m.sharesMemory(), d} })
+	}
 	addAll(&l, "ahci", m.AHCI, func(c AHCI) string { return c.ID }, func(c AHCI) part { return plain(c.args) })
-	l.add("scsi", plain(m.SCSI.args))
+	if m.SCSI != nil {
+		l.add("scsi", scsi{SCSI: m.SCSI})
+	}
 	l.add("usb", plain(m.USB.args))
 	addAll(&l, "nics", m.NICs, func(n NIC) string { return n.Name }, func(n NIC) part { return n })
 	addAll(&l, "disks", m.Disks, func(d Disk) string { return d.Name }, func(d Disk) part { return d })

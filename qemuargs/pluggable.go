@@ -83,25 +83,60 @@ type memoryDeviceProps struct {
 	Address   uint64 `json:"memaddr"`
 }
 
-// places returns the CPUs and memory that were plugged.
-func (m *Machine) places() []Arg {
-	var args []Arg
-	for _, c := range m.CPU.Plugged {
-		args = append(args, Arg{Flag: "-device", Value: pluggedCPUProps{Driver: m.CPU.Model + cpuTypeSuffix, ID: c.ID, Socket: c.Socket, Core: c.Core, Thread: c.Thread}})
-	}
-	if m.Memory == nil {
-		return args
-	}
-	kind := "memory-backend-ram"
-	if m.sharesMemory() {
+// cpuPlace is a plugged CPU as a part. model is the machine's.
+type cpuPlace struct {
+	fixed
+	model string
+	PluggedCPU
+}
+
+func (cpuPlace) inherits() []Inherited { return nil }
+func (cpuPlace) plugs() bool           { return true }
+func (c cpuPlace) entry() any          { return c.PluggedCPU }
+
+func (c cpuPlace) args(files) []Arg {
+	return []Arg{{Flag: "-device", Value: pluggedCPUProps{Driver: c.model + cpuTypeSuffix, ID: c.ID, Socket: c.Socket,
+		Core: c.Core, Thread: c.Thread}}}
+}
+
+// memoryPlace is a memory device as a part. shared memory is the guest's and other programs'.
+type memoryPlace struct {
+	shared bool
+	MemoryDevice
+}
+
+func (memoryPlace) inherits() []Inherited { return nil }
+func (memoryPlace) plugs() bool           { return true }
+func (d memoryPlace) entry() any          { return d.MemoryDevice }
+
+func (d memoryPlace) args(files) []Arg {
+	kind, backend := "memory-backend-ram", d.ID+"-ram"
+	if d.shared {
 		kind = "memory-backend-memfd"
 	}
-	for _, d := range m.Memory.Devices {
-		backend := d.ID + "-ram"
-		args = append(args,
-			Arg{Flag: "-object", Value: memoryBackendProps{QOMType: kind, ID: backend, Size: d.Bytes, Share: m.sharesMemory()}},
-			Arg{Flag: "-device", Value: memoryDeviceProps{Driver: "virtio-mem-pci", ID: d.ID, pciPlace: d.PCI.place(),
-				Backend: backend, Block: d.BlockBytes, Requested: d.RequestedBytes, Address: d.Address}})
+	return []Arg{
+		{Flag: "-object", Value: memoryBackendProps{QOMType: kind, ID: backend, Size: d.Bytes, Share: d.shared}},
+		{Flag: "-device", Value: memoryDeviceProps{Driver: "virtio-mem-pci", ID: d.ID, pciPlace: d.PCI.place(),
+			Backend: backend, Block: d.BlockBytes, Requested: d.RequestedBytes, Address: d.Address}},
 	}
-	return args
+}
+
+type qomProps struct {
+	Path     string `json:"path"`
+	Property string `json:"property"`
+	Value    int64  `json:"value"`
+}
+
+// become asks the guest to take memory, or to give it back.
+func (d memoryPlace) become(next live, _ liveFiles) []Change {
+	to := next.(memoryPlace)
+	asks := func(bytes int64) Step {
+		return Step{Command: "qom-set", Arguments: qomProps{"/machine/peripheral/" + d.ID, "requested-size", bytes}}
+	}
+	was, step := asks(d.RequestedBytes), asks(to.RequestedBytes)
+	step.Undo = &was
+	if d.RequestedBytes = to.RequestedBytes; d != to {
+		return nil
+	}
+	return []Change{{Steps: []Step{step}, part: to.MemoryDevice}}
 }

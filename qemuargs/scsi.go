@@ -24,10 +24,17 @@ type scsiProps struct {
 	pciPlace
 }
 
-func (c *SCSI) args() []Arg {
-	if c == nil {
-		return nil
-	}
+// scsi is the SCSI controller as a part.
+type scsi struct {
+	fixed
+	*SCSI
+}
+
+func (scsi) inherits() []Inherited { return nil }
+func (c scsi) plugs() bool         { return c.PCI.plugs() }
+func (c scsi) entry() any          { return c.SCSI }
+
+func (c scsi) args(files) []Arg {
 	return []Arg{{Flag: "-device", Value: scsiProps{Driver: virtio("virtio-scsi-pci", c.Transitional), ID: "scsi0",
 		Queues: c.Queues, QueueSize: c.QueueSize, IOThread: c.IOThread, pciPlace: c.PCI.place()}}}
 }

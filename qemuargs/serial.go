@@ -12,7 +12,7 @@ type serialProps struct {
 
 // serial returns the arguments of the serial port; file is the descriptor of its other end. The board virt has one
 // port, a PL011, for which there is no -device.
-func (m *Machine) serial(file int) []Arg {
+func (m *Machine) serial(file string) []Arg {
 	const id = "serial0"
 	args := []Arg{{Flag: "-chardev", Value: socket(id, file)}}
 	if m.isVirt() {

@@ -32,7 +32,7 @@ type tpmProps struct {
 }
 
 // args returns the TPM's arguments; file is the descriptor of the control socket.
-func (t *TPM) args(file int) []Arg {
+func (t *TPM) args(file string) []Arg {
 	const socketID, backend = "chrtpm", "tpm-" + tpmID
 	return []Arg{
 		{Flag: "-chardev", Value: socket(socketID, file)},

@@ -45,19 +45,26 @@ var disksPath = field.NewPath("spec", "domain", "devices", "disks")
 
 func newDiskBuses(b *build) *diskBuses {
 	devices := b.devices()
-	return &diskBuses{slots: b.slots, queues: blockQueues(b.vmi), usb: usbInputs(devices) + len(ownInputs(b.vmi)),
-		transitional: devices.Transitional()}
+	buses := &diskBuses{slots: b.slots, queues: blockQueues(b.vmi), usb: usbInputs(devices) + len(ownInputs(b.vmi)),
+		transitional: devices.Transitional(), luns: map[int]bool{}, running: b.runningDisks()}
+	for _, d := range buses.running {
+		if d.LUN != nil && d.Bus == qemuargs.SCSIBus {
+			buses.luns[*d.LUN] = true
+		}
+	}
+	return buses
 }
 
-// controllers adds those of the disks that have their places.
+// controllers adds those of the disks that have their places. A running machine keeps its own.
 func (buses *diskBuses) controllers(b *build) {
 	sata := &buses.sata
 	b.m.SATA, b.m.AHCI = sata.used > 0, sata.controllers()
 	if len(b.m.AHCI) > maxAHCI {
 		b.errs = append(b.errs, field.Invalid(disksPath, "", fmt.Sprintf("%d disks on bus sata, at most %d fit", sata.used, (maxAHCI+1)*drivesPerController)))
 	}
-	if buses.luns > 0 {
-		b.m.SCSI = &qemuargs.SCSI{Queues: buses.queues, QueueSize: queueSize, PCI: integrated(scsiSlot), Transitional: buses.transitional}
+	if len(buses.luns) > 0 {
+		b.m.SCSI = &qemuargs.SCSI{Queues: buses.queues, QueueSize: queueSize, PCI: b.scsiPlace(),
+			Transitional: buses.transitional}
 	}
 }
 
@@ -71,9 +78,11 @@ func device(d *v1.Disk) qemuargs.Disk {
 type diskBuses struct {
 	slots  *allocator
 	sata   sataBus
-	luns   int // of the SCSI controller
-	usb    int // ports of the USB controller that are taken
-	queues int // of a disk on bus virtio
+	luns   map[int]bool // of the SCSI controller, that are taken
+	usb    int          // ports of the USB controller that are taken
+	queues int          // of a disk on bus virtio
+	// running are the disks of a running machine, which keep their places.
+	running map[string]qemuargs.Disk
 
 	transitional bool
 }
@@ -84,14 +93,26 @@ func (b *diskBuses) place(disk *qemuargs.Disk, d *v1.Disk, bus v1.DiskBus) {
 		address := b.address(disk, d)
 		disk.PCI, disk.Queues, disk.QueueSize = &address, b.queues, queueSize
 	case v1.DiskBusSCSI:
-		disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(b.luns)
-		b.luns++
+		disk.Bus, disk.LUN = qemuargs.SCSIBus, ptr.To(b.lun(d.Name))
 	case v1.DiskBusUSB:
 		b.usb++
 		disk.Bus, disk.USBPort = qemuargs.USBBus, b.usb
 	default:
 		disk.Bus = b.sata.next()
 	}
+}
+
+// lun returns the LUN that a disk has, or the first that no disk has.
+func (b *diskBuses) lun(disk string) int {
+	if was, ok := b.running[disk]; ok && was.LUN != nil && was.Bus == qemuargs.SCSIBus {
+		return *was.LUN
+	}
+	lun := 0
+	for b.luns[lun] {
+		lun++
+	}
+	b.luns[lun] = true
+	return lun
 }
 
 // blockQueues returns the number of queues of a disk or controller: one for each virtual CPU. QEMU
@@ -269,11 +290,12 @@ func (b *diskBuses) address(disk *qemuargs.Disk, d *v1.Disk) qemuargs.PCIAddress
 	if b.transitional {
 		disk.Driver = qemuargs.VirtioBlkTransitional
 	}
+	part := partOf("disks", d.Name)
 	switch {
 	case d.Disk.PciAddress != "":
 		return b.slots.pin(d.Disk.PciAddress)
 	case b.transitional:
-		return b.slots.integrate()
+		return b.slots.integrate(part)
 	}
-	return b.slots.plug()
+	return b.slots.plug(part)
 }

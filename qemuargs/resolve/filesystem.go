@@ -12,7 +12,7 @@ const fileSystemQueue = 1024
 func fileSystems(b *build) {
 	for _, f := range b.devices().Filesystems {
 		b.m.FileSystems = append(b.m.FileSystems, qemuargs.FileSystem{Name: f.Name, QueueSize: fileSystemQueue,
-			Socket: layout.Below(b.host.Root, layout.FileSystemSocket(f.Name)), PCI: b.slots.plug()})
+			Socket: layout.Below(b.host.Root, layout.FileSystemSocket(f.Name)), PCI: b.slots.plug(partOf("fileSystems", f.Name))})
 	}
 	// The kernel books a page of shared memory on the container that touches it first, and virtiofsd's container has
 	// little memory of its own where each container has a limit (controllers/vmi).

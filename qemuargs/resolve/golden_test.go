@@ -17,7 +17,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	golden.Main(m, "testdata/machines/*/*.args", "testdata/machines/*/*.errors", "testdata/machines/*/machine.json", "testdata/refusals/*/errors")
+	golden.Main(m, "testdata/machines/*/*.args", "testdata/machines/*/*.errors", "testdata/machines/*/machine.json", "testdata/refusals/*/errors",
+		"testdata/become/*.txt", "testdata/become/*.steps")
 }
 
 // A case is a folder with a vmi.yaml that shows one feature. Where the node or the pod matter, a host.yaml says what of

@@ -13,7 +13,7 @@ func inputs(b *build) {
 	for _, in := range b.devices().Inputs {
 		input := qemuargs.Input{Name: in.Name}
 		if in.Bus == "virtio" {
-			address := b.slots.integrate()
+			address := b.slots.integrate(partOf("inputs", in.Name))
 			input.PCI = &address
 		} else {
 			ports++

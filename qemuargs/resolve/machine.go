@@ -14,6 +14,11 @@ import (
 // an invalid VMI that got past the controller has no effect. It returns all errors at once,
 // each with the path of its field.
 func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, field.ErrorList) {
+	return machine(vmi, host, nil)
+}
+
+// machine is Machine, given a running machine or nil.
+func machine(vmi *v1.VirtualMachineInstance, host Host, running *qemuargs.Machine) (*qemuargs.Machine, field.ErrorList) {
 	vmi = vmi.DeepCopy()
 	v1.Default(vmi)
 	if errs := validation.ValidateVirtualMachineInstance(vmi); len(errs) > 0 {
@@ -47,12 +52,17 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	if m.Kernel, kernelErr = kernel(vmi, host, path.Child("firmware", "kernelBoot", "container")); kernelErr != nil {
 		errs = append(errs, kernelErr)
 	}
-	b := &build{vmi: vmi, host: host, board: board, m: m, slots: &allocator{pinned: pinsOf(&domain.Devices)}}
+	b := &build{vmi: vmi, host: host, board: board, m: m, slots: slotsOf(domain, running), running: running}
 	for _, device := range devices {
 		device(b)
 	}
 	errs = append(errs, b.errs...)
-	if m.RootPorts, err = b.slots.rootPorts(m.MemoryBytes); err != nil {
+	if running != nil {
+		err = b.keep()
+	} else {
+		m.RootPorts, err = b.slots.rootPorts(m.MemoryBytes)
+	}
+	if err != nil {
 		errs = append(errs, field.Invalid(path.Child("devices"), "", err.Error()))
 	}
 	errs = append(errs, b.slots.giveWay(m, path.Child("devices"))...)
@@ -70,6 +80,8 @@ type build struct {
 	m     *qemuargs.Machine
 	slots *allocator
 	errs  field.ErrorList
+	// running is the machine that this one is to follow; nil for a machine that is to be started.
+	running *qemuargs.Machine
 }
 
 func (b *build) devices() *v1.Devices { return &b.vmi.Spec.Domain.Devices }

@@ -70,13 +70,14 @@ func card(b *build, i int, nic v1.Interface) qemuargs.NIC {
 	if transitional && n.IsVirtio() {
 		n.Driver = "virtio-net-pci-transitional"
 	}
+	part := partOf("nics", nic.Name)
 	switch {
 	case nic.PciAddress != "":
 		n.PCI = b.slots.pin(nic.PciAddress)
 	case nic.Conventional(transitional):
-		n.PCI = b.slots.integrate()
+		n.PCI = b.slots.integrate(part)
 	default:
-		n.PCI = b.slots.plug()
+		n.PCI = b.slots.plug(part)
 	}
 	return n
 }

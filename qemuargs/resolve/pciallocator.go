@@ -3,8 +3,6 @@ package resolve
 import (
 	"fmt"
 	"math"
-	"reflect"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -39,7 +37,7 @@ const (
 
 // integrated returns a place on pcie.0.
 func integrated(slot uint8) qemuargs.PCIAddress {
-	return qemuargs.PCIAddress{Bus: "pcie.0", Slot: slot}
+	return qemuargs.PCIAddress{Bus: qemuargs.RootBus, Slot: slot}
 }
 
 // packed returns the n-th place, from 0, of slots with eight functions each.
@@ -53,19 +51,39 @@ type allocator struct {
 	plugged    int // the highest port that is taken
 	integrated int // slots that were passed
 	pinned     pins
+	// held are the places that the parts of a running machine have, and taken the same places.
+	held  map[string]qemuargs.PCIAddress
+	taken pins
 }
 
-// plug takes the next root port.
-func (a *allocator) plug() qemuargs.PCIAddress {
-	for a.plugged++; a.pinned.has(v1.PCIPlace{Bus: uint8(min(a.plugged, math.MaxUint8))}); a.plugged++ {
+// isFree reports whether neither the spec nor a running machine has given a place away.
+func (a *allocator) isFree(place v1.PCIPlace) bool {
+	return !a.pinned.has(place) && !a.taken.has(place)
+}
+
+// holds returns the place that a running machine's part has in a root port, or on the root bus.
+func (a *allocator) holds(part string, plugged bool) (qemuargs.PCIAddress, bool) {
+	at, ok := a.held[part]
+	return at, ok && (at.Bus != qemuargs.RootBus) == plugged
+}
+
+// plug gives a part the root port that it has, or the next one.
+func (a *allocator) plug(part string) qemuargs.PCIAddress {
+	if at, ok := a.holds(part, true); ok {
+		return at
+	}
+	for a.plugged++; !a.isFree(v1.PCIPlace{Bus: uint8(min(a.plugged, math.MaxUint8))}); a.plugged++ {
 	}
 	return qemuargs.PCIAddress{Bus: rootPortID(a.plugged)}
 }
 
-// integrate takes the next of the slots on pcie.0 that are not reserved for one device:
+// integrate gives a part the slot that it has, or the next of the slots on pcie.0 that are not reserved for one device:
 // conventional PCI devices may not sit in an Express slot (QEMU docs/pcie.txt).
-func (a *allocator) integrate() qemuargs.PCIAddress {
-	for a.integrated++; a.pinned.has(v1.PCIPlace{Slot: integratedSlot + uint8(a.integrated) - 1}); a.integrated++ {
+func (a *allocator) integrate(part string) qemuargs.PCIAddress {
+	if at, ok := a.holds(part, false); ok {
+		return at
+	}
+	for a.integrated++; !a.isFree(v1.PCIPlace{Slot: integratedSlot + uint8(a.integrated) - 1}); a.integrated++ {
 	}
 	return integrated(integratedSlot + uint8(a.integrated) - 1)
 }
@@ -116,15 +134,15 @@ func (a *allocator) total(spare int) int {
 // giveWay moves devices that have a slot of their own on the root bus to free slots, where the spec gives their slot to
 // another device.
 func (a *allocator) giveWay(m *qemuargs.Machine, path *field.Path) field.ErrorList {
-	taken, moved := pins{}, []place{}
+	taken, moved := pins{}, []qemuargs.Place{}
 	for place := range a.pinned {
 		taken[place] = true
 	}
-	for _, p := range places(m) {
-		slot := v1.PCIPlace{Slot: p.address.Slot}
+	for _, p := range m.Places() {
+		slot := v1.PCIPlace{Slot: p.Address.Slot}
 		switch {
-		case p.address.Bus != "pcie.0":
-		case a.pinned.has(slot) && p.single:
+		case p.Address.Bus != "pcie.0":
+		case a.pinned.has(slot) && p.Single:
 			moved = append(moved, p)
 		default:
 			taken[slot] = true
@@ -135,9 +153,9 @@ func (a *allocator) giveWay(m *qemuargs.Machine, path *field.Path) field.ErrorLi
 		for ; free >= integratedSlot && taken.has(v1.PCIPlace{Slot: free}); free-- {
 		}
 		if free < integratedSlot {
-			return field.ErrorList{field.Invalid(path, "", fmt.Sprintf("no slot of the root bus is left for %s, whose own a pciAddress takes", p.part))}
+			return field.ErrorList{field.Invalid(path, "", fmt.Sprintf("no slot of the root bus is left for %s, whose own a pciAddress takes", p.Part))}
 		}
-		p.address.Slot = free
+		p.Address.Slot = free
 		free--
 	}
 	return nil
@@ -146,45 +164,5 @@ func (a *allocator) giveWay(m *qemuargs.Machine, path *field.Path) field.ErrorLi
 // lastSlot of the root bus before the chipset's.
 const lastSlot = 0x1e
 
-// place is where a device of the Machine sits. single says that the device is no entry of a list: interfaces and disks
-// have places that the allocator chose around the pinned ones, and a root port's or a SATA controller's slot is never
-// pinned.
-type place struct {
-	part    string
-	single  bool
-	address *qemuargs.PCIAddress
-}
-
-// places returns those of the Machine's devices, whatever devices there are.
-func places(m *qemuargs.Machine) (out []place) {
-	add := func(part string, single bool, device reflect.Value) {
-		for device.Kind() == reflect.Pointer {
-			if device.IsNil() {
-				return
-			}
-			device = device.Elem()
-		}
-		if device.Kind() != reflect.Struct {
-			return
-		}
-		switch pci := device.FieldByName("PCI"); {
-		case !pci.IsValid():
-		case pci.Kind() == reflect.Pointer && !pci.IsNil():
-			out = append(out, place{part, single, pci.Interface().(*qemuargs.PCIAddress)})
-		case pci.Kind() == reflect.Struct:
-			out = append(out, place{part, single, pci.Addr().Interface().(*qemuargs.PCIAddress)})
-		}
-	}
-	v := reflect.ValueOf(m).Elem()
-	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if f := v.Field(i); f.Kind() == reflect.Slice {
-			for j := range f.Len() {
-				add(name, false, f.Index(j))
-			}
-		} else {
-			add(name, true, f)
-		}
-	}
-	return out
-}
+// partOf returns the path of an entry of a list of the Machine.
+func partOf(list, name string) string { return list + "[" + name + "]" }

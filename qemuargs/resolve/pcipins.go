@@ -1,6 +1,8 @@
 package resolve
 
 import (
+	"fmt"
+
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -36,4 +38,13 @@ func (a *allocator) pin(address string) qemuargs.PCIAddress {
 		return integrated(place.Slot)
 	}
 	return qemuargs.PCIAddress{Bus: rootPortID(int(place.Bus))}
+}
+
+// pinOf returns the place of an address that the Machine has.
+func pinOf(address qemuargs.PCIAddress) v1.PCIPlace {
+	var port uint8
+	if _, err := fmt.Sscanf(address.Bus, "pci.%d", &port); err == nil {
+		return v1.PCIPlace{Bus: port}
+	}
+	return v1.PCIPlace{Slot: address.Slot}
 }

@@ -200,24 +200,8 @@ const acpiHeader = 36
 func relocate(t *testing.T, m *qemuargs.Machine) {
 	dir := t.TempDir()
 	for i := range m.Disks {
-		d := &m.Disks[i]
-		d.Image.Path = filepath.Join(dir, d.Name+","+string(d.Image.Format))
-		create(t, d.Image.Path, d.Image.Format)
-		if d.Image.Volume == qemuargs.BlockVolume {
-			d.Image.Path = loopDevice(t, d.Image.Path)
-		}
-		if d.Overlay != nil {
-			d.Overlay.Path = filepath.Join(dir, d.Name+".overlay")
-			create(t, d.Overlay.Path, qemuargs.QCOW2)
-		}
-		// Temporary folders may be in memory.
-		direct := diskimage.DirectWorks(dir)
-		d.Image.Direct = d.Image.Direct && direct
-		if d.Overlay != nil {
-			d.Overlay.Direct = d.Overlay.Direct && direct
-		}
-		if d.AIO == qemuargs.Native && !direct {
-			d.AIO = qemuargs.Threads
+		if m.Disks[i].Image.Path != "" {
+			relocateDisk(t, dir, &m.Disks[i])
 		}
 	}
 	if m.Kernel != nil {
@@ -255,6 +239,29 @@ func relocate(t *testing.T, m *qemuargs.Machine) {
 	}
 	if m.Graphics != nil {
 		m.Graphics.Socket = filepath.Join(dir, "vnc")
+	}
+}
+
+// relocateDisk gives the disk images that exist.
+func relocateDisk(t *testing.T, dir string, d *qemuargs.Disk) {
+	t.Helper()
+	d.Image.Path = filepath.Join(dir, d.Name+","+string(d.Image.Format))
+	create(t, d.Image.Path, d.Image.Format)
+	if d.Image.Volume == qemuargs.BlockVolume {
+		d.Image.Path = loopDevice(t, d.Image.Path)
+	}
+	if d.Overlay != nil {
+		d.Overlay.Path = filepath.Join(dir, d.Name+".overlay")
+		create(t, d.Overlay.Path, qemuargs.QCOW2)
+	}
+	// Temporary folders may be in memory.
+	direct := diskimage.DirectWorks(dir)
+	d.Image.Direct = d.Image.Direct && direct
+	if d.Overlay != nil {
+		d.Overlay.Direct = d.Overlay.Direct && direct
+	}
+	if d.AIO == qemuargs.Native && !direct {
+		d.AIO = qemuargs.Threads
 	}
 }
 

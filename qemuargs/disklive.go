@@ -1,0 +1,73 @@
+package qemuargs
+
+import "reflect"
+
+// What becomes of a disk while the guest runs.
+
+func (d Disk) entry() any { return d }
+
+// plugs reports whether QEMU plugs the disk: in a root port, or on the SCSI controller. Controllers of SATA plug
+// nothing, and a drive on USB needs a port.
+func (d Disk) plugs() bool {
+	if d.PCI != nil {
+		return d.PCI.plugs()
+	}
+	return d.Bus == SCSIBus
+}
+
+// isCD reports whether the disk is a drive with a tray.
+func (d Disk) isCD() bool { return d.Driver == IDECD || d.Driver == SCSICD }
+
+// become changes the medium of a CD-ROM drive. Nothing else of a disk changes while the guest has it.
+func (d Disk) become(next live, running liveFiles) (changes []Change) {
+	to := next.(Disk)
+	empty, other := d, to
+	empty.Image, other.Image = Image{}, Image{}
+	if !d.isCD() || d.Overlay != nil || !reflect.DeepEqual(empty, other) {
+		return nil
+	}
+	if !d.isEmpty() {
+		changes = append(changes, Change{Steps: d.eject(running), part: empty})
+	}
+	if !to.isEmpty() {
+		changes = append(changes, Change{Steps: to.insert(running), part: to})
+	}
+	return changes
+}
+
+type byDrive struct {
+	ID   string `json:"id"`
+	Node string `json:"node-name,omitempty"`
+}
+
+// medium is the image of a drive without the drive.
+type medium struct{ Disk }
+
+func (m medium) args(files files) []Arg {
+	args := m.Disk.args(files)
+	return args[:len(args)-len(m.bridge())-1] // the drive is last, and what it sits on
+}
+
+// eject returns the steps that take the medium out: the tray opens, and the drive stays without a medium.
+func (d Disk) eject(running liveFiles) []Step {
+	drive := byDrive{ID: d.ID()}
+	shut := Step{Command: "blockdev-close-tray", Arguments: drive}
+	steps := []Step{
+		{Command: "blockdev-open-tray", Arguments: drive, Wait: WaitTray, Device: d.ID(), Undo: &shut},
+		{Command: "blockdev-remove-medium", Arguments: drive,
+			Undo: &Step{Command: "blockdev-insert-medium", Arguments: byDrive{d.ID(), d.NodeName()}}},
+		shut,
+	}
+	return append(steps, unplug(medium{d}, running)...)
+}
+
+// insert returns the steps that put the medium into the empty drive.
+func (d Disk) insert(running liveFiles) []Step {
+	drive := byDrive{ID: d.ID()}
+	shut := Step{Command: "blockdev-close-tray", Arguments: drive}
+	return append(plug(medium{d}, running),
+		Step{Command: "blockdev-open-tray", Arguments: drive, Undo: &shut},
+		Step{Command: "blockdev-insert-medium", Arguments: byDrive{d.ID(), d.NodeName()},
+			Undo: &Step{Command: "blockdev-remove-medium", Arguments: drive}},
+		shut)
+}
