@@ -161,15 +161,15 @@ type I6300ESBWatchdog struct {
 	Action string `json:"action,omitempty"`
 }
 
-// stay returns why a device keeps the guest on its node, or an empty text if none does.
-func (d *Devices) stay() string {
+// stay returns why a device keeps the guest on its node: a reason and a sentence. Both are empty if none does.
+func (d *Devices) stay() (reason, message string) {
 	for i, nic := range d.Interfaces {
 		if nic.SRIOV != nil {
-			return fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, is a network card of the node (sriov), and stays "+
-				"there; a guest without it can move", i, nic.Name)
+			return ReasonHostDeviceNotMigratable, fmt.Sprintf("spec.domain.devices.interfaces[%d], %s, is a network card of "+
+				"the node (sriov), and stays there; a guest without it can move", i, nic.Name)
 		}
 	}
-	return ""
+	return "", ""
 }
 
 func defaultDevices(d *Devices) {

@@ -20,7 +20,7 @@ const (
 	ReasonDisksNotMigratable     = "DisksNotLiveMigratable"
 	ReasonHypervNotMigratable    = "HypervPassthroughNotLiveMigratable"
 	ReasonTSCNotMigratable       = "NoTSCFrequencyNotLiveMigratable"
-	// ReasonHostDeviceNotMigratable is of guests with a device of the node.
+	// ReasonHostDeviceNotMigratable is of guests with a device that stays where it is.
 	ReasonHostDeviceNotMigratable = "HostDeviceNotLiveMigratable"
 )
 
@@ -56,8 +56,8 @@ func (vmi *VirtualMachineInstance) NotMigratable() (reason, message string) {
 			}
 		}
 	}
-	if why := vmi.Spec.Domain.Devices.stay(); why != "" {
-		return ReasonHostDeviceNotMigratable, why
+	if reason, message := vmi.Spec.Domain.Devices.stay(); reason != "" {
+		return reason, message
 	}
 	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if why := vmi.interfaceStays(nic); why != "" {

@@ -179,6 +179,7 @@ func TestRecordedLauncher(t *testing.T) {
 	<-served
 	want := []string{control.CommandInspect, control.CommandStart, control.CommandQueryState, control.CommandConsole, control.CommandGrowDisk, control.CommandForgetJob, control.CommandShutdown}
 	if !slices.Equal(launcher.asked, want) {
-		t.Errorf("it was asked for %q, want %q", launcher.asked, want)
+		t.Errorf("it was asked for %q, want %q; one that is asked for its commands knows others than this version: "+
+			"record it anew, go test ./launcher -run TestRecordedHandler -record", launcher.asked, want)
 	}
 }

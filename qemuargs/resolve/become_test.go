@@ -47,8 +47,8 @@ func summary(changes []qemuargs.Change, restart []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// TestWhatBecomesOfEachCase: a golden has, of each case of the catalogue, what the smallest machine does to become it, and
-// what it does to become the smallest one. Whatever the changes leave is named.
+// TestWhatBecomesOfEachCase: a golden has, of each case of the catalogue, what the smallest machine does to become it,
+// and what it does to become the smallest one. Whatever the changes leave is named.
 func TestWhatBecomesOfEachCase(t *testing.T) {
 	var table strings.Builder
 	for _, dir := range cases(t, machineCases) {
@@ -69,8 +69,8 @@ func TestWhatBecomesOfEachCase(t *testing.T) {
 	golden.Compare(t, "testdata/become/table.txt", table.String())
 }
 
-// holdsBecome checks that a machine that has become another is that one, if nothing is left for a restart, and that one that has
-// become what it is has nothing to do.
+// holdsBecome checks that a machine that has become another has nothing more to do, and that one that is to become what
+// it is has nothing to do.
 func holdsBecome(t *testing.T, was, next *qemuargs.Machine, changes []qemuargs.Change, restart []string) {
 	t.Helper()
 	now := *was
@@ -98,12 +98,12 @@ var hands = map[string]func(*qemuargs.Machine){
 	"memory-less":   func(m *qemuargs.Machine) { plugMemory(m, 32<<20) },
 }
 
-// plugMemory gives a machine a memory device in its first spare port, of which the guest is to have so many bytes.
+// plugMemory gives a machine a memory device in its first spare port. The guest is to have so many bytes of it.
 func plugMemory(m *qemuargs.Machine, bytes int64) {
 	spare := slices.IndexFunc(m.RootPorts, func(p qemuargs.RootPort) bool { return p.Spare })
 	m.RootPorts[spare].Spare = false
-	m.Memory = &qemuargs.MemoryPlaces{MaxBytes: 4 << 30, Devices: []qemuargs.MemoryDevice{{ID: "memory-1", Bytes: 128 << 20,
-		BlockBytes: 2 << 20, RequestedBytes: bytes, Address: 4 << 30,
+	m.Memory = &qemuargs.MemoryPlaces{MaxBytes: 4 << 30, Devices: []qemuargs.MemoryDevice{{
+		ID: "memory-1", Bytes: 128 << 20, BlockBytes: 2 << 20, RequestedBytes: bytes, Address: 4 << 30,
 		PCI: qemuargs.PCIAddress{Bus: m.RootPorts[spare].ID}}}}
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestSteppedMachineIsTheColdOne: a real QEMU that carries out the steps has the same devices, with the same properties, as one
-// that was started with them.
+// TestSteppedMachineIsTheColdOne: a real QEMU that carries out the steps has the same devices, with the same
+// properties, as one that was started with them.
 func TestSteppedMachineIsTheColdOne(t *testing.T) {
 	all := qemus(t)
 	q := all[len(all)-1]
@@ -48,13 +48,14 @@ func TestSteppedPlacesAreTheColdOnes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			steppedIsCold(t, all[len(all)-1], changedBy(t, pair[0][0], pair[0][1:]...), changedBy(t, pair[1][0], pair[1][1:]...))
+			was := changedBy(t, pair[0][0], pair[0][1:]...)
+			steppedIsCold(t, all[len(all)-1], was, changedBy(t, pair[1][0], pair[1][1:]...))
 		})
 	}
 }
 
-// steppedIsCold starts a machine, has it become another, and compares what QEMU says of it with what it says of that other
-// machine when it is started so.
+// steppedIsCold starts a machine, has it become another, and compares what QEMU says of it with what QEMU says of that
+// other machine when it is started so.
 func steppedIsCold(t *testing.T, q program, was, next *qemuargs.Machine) {
 	t.Helper()
 	relocate(t, next)
@@ -84,13 +85,13 @@ func steppedIsCold(t *testing.T, q program, was, next *qemuargs.Machine) {
 			running.do(t, s, files)
 		}
 	}
-	stepped := running.tells(t, next)
+	stepped := running.tells(t)
 	running.end()
 	for _, f := range files {
 		f.Close()
 	}
 	cold := startForSteps(t, q, next)
-	want := cold.tells(t, next)
+	want := cold.tells(t)
 	cold.end()
 	for path, value := range want {
 		if !reflect.DeepEqual(stepped[path], value) {
@@ -168,9 +169,9 @@ func (s stepped) do(t *testing.T, step qemuargs.Step, files map[qemuargs.Inherit
 	s.ask(t, step.Command, step.Arguments, nil, along...)
 }
 
-// tells returns what QEMU says of the machine's devices: which PCI devices there are and where, the block nodes, and all properties
-// of each device.
-func (s stepped) tells(t *testing.T, m *qemuargs.Machine) map[string]any {
+// tells returns what QEMU says: the block nodes, threads and memory devices, and all properties of each device, such as
+// its PCI address.
+func (s stepped) tells(t *testing.T) map[string]any {
 	t.Helper()
 	told := map[string]any{}
 	for _, query := range []string{"query-block", "query-named-block-nodes", "query-iothreads", "query-memory-devices"} {

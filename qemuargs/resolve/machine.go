@@ -17,8 +17,9 @@ func Machine(vmi *v1.VirtualMachineInstance, host Host) (*qemuargs.Machine, fiel
 	return machine(vmi, host, nil)
 }
 
-// machine is Machine, given a running machine or nil.
-func machine(vmi *v1.VirtualMachineInstance, host Host, running *qemuargs.Machine) (*qemuargs.Machine, field.ErrorList) {
+// machine returns the Machine, given a running one or nil.
+func machine(vmi *v1.VirtualMachineInstance, host Host, running *qemuargs.Machine) (*qemuargs.Machine,
+	field.ErrorList) {
 	vmi = vmi.DeepCopy()
 	v1.Default(vmi)
 	if errs := validation.ValidateVirtualMachineInstance(vmi); len(errs) > 0 {

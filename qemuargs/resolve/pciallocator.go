@@ -25,7 +25,7 @@ const (
 	scsiSlot       = 0x0a
 	watchdogSlot   = 0x0b
 	ahciSlot       = 0x0c // to 0x0f, eight functions each
-	integratedSlot = 0x10 // to 0x1b: conventional cards of the network, and inputs
+	integratedSlot = 0x10 // to 0x1b: conventional devices
 	lastIntegrated = 0x1b
 	panicSlot      = 0x1c
 	soundSlot      = 0x1d

@@ -347,7 +347,8 @@ func (s *testServer) update(t *testing.T) {
 	if err := patch(controller, `{"spec":{"hostname":"again"}}`); !restricted(err) {
 		t.Errorf("virt-controller changes the spec of a VMI with a phase: %v", err)
 	}
-	placed := `{"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"c","operator":"Exists"}],"affinity":{"nodeAffinity":{}}}}`
+	placed := `{"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"c","operator":"Exists"}],
+		"affinity":{"nodeAffinity":{}}}}`
 	if err := patch(user, placed); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "update of VMI object is restricted") {
 		t.Errorf("a user changes the placement of a VMI: %v", err)
 	}
