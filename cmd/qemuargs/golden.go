@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs/tool/golden"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/live"
 	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
@@ -65,19 +66,30 @@ func diffCommand() *cobra.Command {
 		Use:   "diff A B",
 		Short: "Compare the QEMU arguments of two manifests, or of two hosts",
 		Long: `diff compares the QEMU arguments of two files or folders, object by object, and prints what differs, device by device. Objects are
-compared by kind, namespace and name; where each side has a single object, the two are compared. - is standard input.`,
+compared by kind, namespace and name; where each side has a single object, the two are compared. - is standard input.
+
+With --live it prints what applying B does to the running guest of A: the commands that QEMU gets over QMP, part by
+part, and what no command changes, which needs a restart.`,
 		Example: `  qemuargs diff old.yaml new.yaml
   kustomize build . | qemuargs diff old.yaml -
+  qemuargs diff --live old.yaml new.yaml
   qemuargs diff --host kvm-7.2 --to kvm-11.1 vm.yaml vm.yaml`,
 	}
 	files := addFiles(c)
 	from := addHostFlag(c, "host", hostHelp)
 	to := addHostFlag(c, "to", "the host of B, where it is not that of A")
 	arch := addArchFlag(c, archHelp)
+	running := c.Flags().Bool("live", false, "print what becomes of A's running guest, and what needs a restart")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		names, err := files.exactly(c, args, 2)
 		if err != nil {
 			return err
+		}
+		if *running {
+			if c.Flags().Changed("to") {
+				return &usageError{c.CommandPath(), errors.New("a running guest stays on its host: --live takes no --to")}
+			}
+			return diffLive(c, names, from.WithGuests(arch.String()))
 		}
 		if !c.Flags().Changed("to") {
 			to.Host = from.Host
@@ -99,6 +111,24 @@ compared by kind, namespace and name; where each side has a single object, the t
 	return c
 }
 
+// diffLive prints what becomes of the guests of one file or folder when another is applied.
+func diffLive(c *cobra.Command, names []string, host manifest.Host) error {
+	var sides [2]manifest.Set
+	for i, name := range names {
+		set, err := manifest.Open([]string{name}, c.InOrStdin())
+		if err != nil {
+			return err
+		}
+		warnAll(c, set.Warnings())
+		sides[i] = set
+	}
+	results, err := live.Compare(sides[0], sides[1], host)
+	if err != nil {
+		return err
+	}
+	return show(results, c.OutOrStdout())
+}
+
 // openSide opens a file or folder, and warns of what nobody reads there.
 func openSide(c *cobra.Command, name string, host manifest.Host) (golden.Side, error) {
 	side, err := golden.Open(name, host, c.InOrStdin())
@@ -107,7 +137,7 @@ func openSide(c *cobra.Command, name string, host manifest.Host) (golden.Side, e
 }
 
 // show prints differences, which are an error.
-func show(results []golden.Result, out io.Writer) error {
+func show[R fmt.Stringer](results []R, out io.Writer) error {
 	for _, r := range results {
 		fmt.Fprint(out, r)
 	}

@@ -215,6 +215,18 @@ func (i Instance) Machine(h Host) (*qemuargs.Machine, error) {
 	return machine, nil
 }
 
+// Amend resolves the VMI on a host where its guest runs already, as another instance was resolved there.
+func (i Instance) Amend(h Host, begun Instance, running *qemuargs.Machine) (*qemuargs.Machine, error) {
+	i = i.In(h)
+	same := i.VirtualMachineInstance.DeepCopy()
+	same.Namespace, same.Name, same.UID = begun.Namespace, begun.Name, begun.UID
+	machine, errs := resolve.Amend(same, h.Of(i), running)
+	if len(errs) > 0 {
+		return nil, i.Invalid(errs)
+	}
+	return machine, nil
+}
+
 // Object returns the kind, namespace and name of the object that the VMI was made of.
 func (i Instance) Object() string {
 	return fmt.Sprintf("%s %s/%s", i.Document.Kind, i.Namespace, i.Document.Name)
