@@ -12,6 +12,14 @@ import (
 // that requests CPU, though it could take one later: a migration there waits, where a cordon would end it.
 func full(t *testing.T, namespace, node string) (release func()) {
 	t.Helper()
+	release = func() {
+		t.Helper()
+		kubectl(t, "-n", namespace, "delete", "pod", "fills-"+node, "--ignore-not-found", "--timeout=600s")
+	}
+	t.Cleanup(release)
+	if err := poll(func() error { return nobodyLeaves(node) }); err != nil {
+		t.Fatal(err)
+	}
 	free := get[corev1.Node](t, "node", node).Status.Allocatable.Cpu().DeepCopy()
 	for _, pod := range get[corev1.PodList](t, "-A", "pods", "--field-selector", "spec.nodeName="+node).Items {
 		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
@@ -30,14 +38,25 @@ spec:
   - {name: fills, image: %[3]s, imagePullPolicy: Never, command: [busybox, sleep, "3600"], resources: {requests: {cpu: %[4]s}}}
 `, node, corev1.LabelHostname, clientImage, &free))
 	kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod/fills-"+node, "--timeout=600s")
-	return func() {
-		t.Helper()
-		kubectl(t, "-n", namespace, "delete", "pod", "fills-"+node, "--ignore-not-found", "--timeout=600s")
+	return release
+}
+
+// nobodyLeaves returns an error while a pod of the node is going away: its CPU would become free.
+func nobodyLeaves(node string) error {
+	pods, err := getObject[corev1.PodList]("-A", "pods", "--field-selector", "spec.nodeName="+node)
+	if err != nil {
+		return err
 	}
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp != nil {
+			return fmt.Errorf("pod %s/%s is still on its way out of %s", pod.Namespace, pod.Name, node)
+		}
+	}
+	return nil
 }
 
 // requestsCPU returns how much CPU the scheduler keeps for a pod: that of its containers together, or of one that runs before
-// them, if that is more.
+// them, if that is more. No pod of the tests' clusters has an overhead, or resources of its own.
 func requestsCPU(pod *corev1.Pod) resource.Quantity {
 	var sum, before resource.Quantity
 	for _, c := range pod.Spec.Containers {

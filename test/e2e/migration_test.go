@@ -248,10 +248,10 @@ func TestMigrationCancelled(t *testing.T) {
 	v := create(t, ns, tiny("stays"))
 	v.await(v1.Running)
 	v.log().shows("tiny: eth0")
-	kubectl(t, "uncordon", secondName)
 	source := v.pod().Name
 	// No node takes the target pod, for now.
 	release := full(t, ns, secondName)
+	kubectl(t, "uncordon", secondName)
 	waits := v.migrate("waits", nil)
 	err := poll(func() error {
 		if phase := waits.get().Status.Phase; phase != v1.MigrationScheduling {

@@ -38,11 +38,12 @@ func count(tree fs.FS) (counts, error) {
 		if err != nil {
 			return err
 		}
-		if isGenerated.Match(text) {
-			return nil
-		}
-		if strings.HasSuffix(name, ".md") {
+		page := strings.HasSuffix(name, ".md")
+		switch {
+		case page && !isWritten.Match(text):
 			found.add(name, ofPage(text))
+			return nil
+		case page, isGenerated.Match(text):
 			return nil
 		}
 		c, err := ofGo(name, text)
@@ -55,8 +56,11 @@ func count(tree fs.FS) (counts, error) {
 	return found, nil
 }
 
-// isGenerated matches the line by which Go's tools know files that a program wrote, and the beginning of such a page.
-var isGenerated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$|\A# .*\n\n<!-- written by `)
+// isGenerated matches the line by which Go's tools know files that a program wrote, and isWritten how such a page begins.
+var (
+	isGenerated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+	isWritten   = regexp.MustCompile(`\A# .*\n\n<!-- written by `)
+)
 
 // ofGo counts in a Go file.
 func ofGo(name string, text []byte) (c tally, err error) {
