@@ -75,7 +75,7 @@ func asks(t *testing.T) []spoken {
 		{control.CommandStart, start},
 		{control.CommandQueryState, nil},
 		{control.CommandConsole, nil},
-		{control.CommandGrowDisk, control.GrowDiskRequest{Disk: "data", Size: 2 << 20}},
+		{control.CommandBecome, nil}, // what the machine is by then, with a larger disk
 		{control.CommandForgetJob, control.JobRequest{ID: 1}},
 		{control.CommandShutdown, nil},
 	} {
@@ -86,6 +86,27 @@ func asks(t *testing.T) []spoken {
 		out = append(out, spoken{Execute: ask.command, ID: uint64(len(out) + 1), Data: data})
 	}
 	return out
+}
+
+// grown returns a request by which the machine of the last report gets a larger second disk.
+func grown(t *testing.T, all []said) []byte {
+	t.Helper()
+	var report control.StateReport
+	for _, s := range all {
+		if s.Launcher != nil && s.Launcher.Event == control.EventState {
+			report = control.StateReport{}
+			if err := control.Told(s.Launcher.Data, &report); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	request := control.BecomeRequest{Machine: *report.Machine}
+	request.Machine.Disks[1].Image.Size = 2 << 20
+	data, err := json.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // talk runs a launcher, asks it the questions, and returns all that both said.
@@ -135,6 +156,9 @@ func talk(t *testing.T, questions []spoken) []said {
 	for _, q := range questions {
 		all = append(all, said{Handler: &q})
 		data := bytes.ReplaceAll(q.Data, []byte(dirMark), []byte(dir))
+		if q.Execute == control.CommandBecome {
+			data = grown(t, all)
+		}
 		if err := conn.Send(control.Message{Execute: q.Execute, ID: q.ID, Data: data}); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +168,7 @@ func talk(t *testing.T, questions []spoken) []said {
 			until(state(func(s control.StateReport) bool { return s.State == control.StateRunning }))
 			v.stdout.Expect(banner)
 			obey(v)
-		case control.CommandGrowDisk:
+		case control.CommandBecome:
 			until(state(func(s control.StateReport) bool { return len(s.Jobs) == 1 && s.Jobs[0].Finished() }))
 		case control.CommandShutdown:
 			until(func(m *control.Message) bool { return m == nil })

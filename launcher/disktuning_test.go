@@ -34,9 +34,9 @@ func TestDiskWithAnIOThreadGrows(t *testing.T) {
 	onThreads(&v.request.Machine)
 	v.request.Machine.Disks[0].WriteThrough = true
 	v.request.Machine.Disks[1].Blocks = &qemuargs.BlockSizes{Logical: 4096, Physical: 8192}
-	v.boot()
-	if got, err := v.grow(16 << 20); err != nil || got.State != control.JobDone || got.Done != 16<<20 {
-		t.Errorf("grown to %+v, %v", got, err)
+	started := v.boot()
+	if got, err := v.grow(started.Machine, 1, 16<<20); err != nil || got != 16<<20 {
+		t.Errorf("grown to %d, %v", got, err)
 	}
 	v.answers("W", "w")
 }

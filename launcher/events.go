@@ -15,6 +15,7 @@ import (
 // heard gives an event of QEMU to package life, or to the guest's agent.
 func (l *launcher) heard(ctx context.Context, e monitor.Event) {
 	l.moving.look()
+	l.awaited.note(e)
 	switch e.Event {
 	case "VSERPORT_CHANGE":
 		l.agent.PortChanged(e)

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/disks"
 	"github.com/kubeqemu/kubeqemu/launcher/life"
 	"github.com/kubeqemu/kubeqemu/launcher/link"
 )
@@ -154,23 +153,4 @@ func (l *launcher) namedJob(m *link.Command) (*job, error) {
 		return nil, err
 	}
 	return l.jobs.find(request.ID)
-}
-
-// growDisk makes a disk on a volume as large as the volume has become. QEMU tells the guest,
-// which needs no restart.
-func (l *launcher) growDisk(ctx context.Context, m *link.Command) {
-	var request control.GrowDiskRequest
-	if err := control.Decode(m.Data, &request); err != nil {
-		m.Answer(nil, err)
-		return
-	}
-	disk, err := disks.Growable(&l.start.Machine, request.Disk)
-	if err != nil {
-		m.Answer(nil, err)
-		return
-	}
-	client := l.qmp
-	l.startJob(ctx, m, control.JobGrowDisk, disk.Name, request.Size, func(ctx context.Context) (int64, error) {
-		return disks.Grow(ctx, client, disk, request.Size)
-	}, func(error) {})
 }

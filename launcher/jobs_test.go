@@ -22,23 +22,23 @@ func ignored() {}
 // the number of results of which nobody has said that they were seen.
 func TestJobsAreBounded(t *testing.T) {
 	var j jobs
-	first, err := j.begin(control.JobGrowDisk, "a", 10, ignored)
+	first, err := j.begin(control.JobBecome, "a", 10, ignored)
 	if err != nil || first.ID == 0 || first.Finished() {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if _, err := j.begin(control.JobGrowDisk, "a", 20, ignored); err == nil ||
+	if _, err := j.begin(control.JobBecome, "a", 20, ignored); err == nil ||
 		!strings.Contains(err.Error(), "still working on a") {
 		t.Errorf("a second one on the same disk: %v", err)
 	}
 	running := []*job{first}
 	for i := 1; i < control.MaxRunningJobs; i++ {
-		next, err := j.begin(control.JobGrowDisk, string(rune('a'+i)), 10, ignored)
+		next, err := j.begin(control.JobBecome, string(rune('a'+i)), 10, ignored)
 		if err != nil || next.ID <= running[i-1].ID {
 			t.Fatalf("%+v, %v", next, err)
 		}
 		running = append(running, next)
 	}
-	if _, err := j.begin(control.JobGrowDisk, "z", 10, ignored); err == nil ||
+	if _, err := j.begin(control.JobBecome, "z", 10, ignored); err == nil ||
 		!strings.Contains(err.Error(), "still running") {
 		t.Errorf("one more: %v", err)
 	}
@@ -51,11 +51,11 @@ func TestJobsAreBounded(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
-	if again, err := j.begin(control.JobGrowDisk, "a", 20, ignored); err != nil || again.ID <= running[len(running)-1].ID {
+	if again, err := j.begin(control.JobBecome, "a", 20, ignored); err != nil || again.ID <= running[len(running)-1].ID {
 		t.Errorf("the disk's next: %+v, %v", again, err)
 	}
 	for range 3 * control.MaxFinishedJobs {
-		next, err := j.begin(control.JobGrowDisk, "z", 10, ignored)
+		next, err := j.begin(control.JobBecome, "z", 10, ignored)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestJobCommands(t *testing.T) {
 	a := newAsked(t)
 	begun := make(chan struct{})
 	var ended error
-	a.startJob(t.Context(), a.message(control.CommandGrowDisk, nil), control.JobGrowDisk, "data", 100,
+	a.startJob(t.Context(), a.message(control.CommandBecome, nil), control.JobBecome, "data", 100,
 		func(ctx context.Context) (int64, error) {
 			close(begun)
 			<-ctx.Done()
@@ -152,7 +152,7 @@ func TestJobCommands(t *testing.T) {
 	<-begun
 	var state control.StateReport
 	if err := a.ask(control.CommandQueryState, nil, &state); err != nil || len(state.Jobs) != 1 ||
-		state.Jobs[0] != (control.Job{ID: reply.ID, Kind: control.JobGrowDisk, Target: "data", State: control.JobRunning,
+		state.Jobs[0] != (control.Job{ID: reply.ID, Kind: control.JobBecome, Target: "data", State: control.JobRunning,
 			Total: 100}) {
 		t.Errorf("while it runs: %+v, %v", state.Jobs, err)
 	}
@@ -184,8 +184,8 @@ func TestJobCommands(t *testing.T) {
 	if err := a.ask(control.CommandQueryState, nil, &state); err != nil || len(state.Jobs) != 0 {
 		t.Errorf("after it was seen: %+v, %v", state.Jobs, err)
 	}
-	if err := a.ask(control.CommandGrowDisk, control.GrowDiskRequest{Disk: "data", Size: 1}, nil); err == nil ||
+	if err := a.ask(control.CommandBecome, control.BecomeRequest{}, nil); err == nil ||
 		!strings.Contains(err.Error(), "the VM is waiting") {
-		t.Errorf("a disk has grown before QEMU was started: %v", err)
+		t.Errorf("a machine has changed before QEMU was started: %v", err)
 	}
 }

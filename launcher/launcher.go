@@ -27,6 +27,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/launcher/stats"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -121,6 +122,8 @@ type launcher struct {
 	operating int
 	// linking: QEMU has not answered yet to a change of a link.
 	linking bool
+	sets    qemuargs.Sets // descriptor sets that QEMU has
+	awaited awaited
 	jobs    jobs
 	source  *stats.Source // nil until QEMU was started
 	moving  moving

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/kubeqemu/kubeqemu/launcher/control"
-	"github.com/kubeqemu/kubeqemu/launcher/link"
 	"github.com/kubeqemu/kubeqemu/launcher/qmp"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -26,54 +23,6 @@ func setLinks(ctx context.Context, client *qmp.Client, nics []qemuargs.NIC) erro
 		}
 	}
 	return nil
-}
-
-// setLink changes the link of a card, and the Machine with it: the Machine that a migration's target gets has the
-// link's state.
-func (l *launcher) setLink(ctx context.Context, m *link.Command) {
-	var request control.SetLinkRequest
-	if err := control.Decode(m.Data, &request); err != nil {
-		m.Answer(nil, err)
-		return
-	}
-	i := slices.IndexFunc(l.start.Machine.NICs, func(n qemuargs.NIC) bool { return n.Name == request.NIC })
-	switch {
-	case i < 0:
-		m.Answer(nil, fmt.Errorf("set-link: the machine has no interface %q", control.Cut(request.NIC, control.MaxJobError)))
-		return
-	case l.linking:
-		m.Answer(nil, errors.New("set-link: another link is being changed"))
-		return
-	}
-	if l.start.Machine.NICs[i].HostDevice != "" {
-		m.Answer(nil, fmt.Errorf("set-link: interface %q is a card of the node, whose link is the node's", request.NIC))
-		return
-	}
-	device, client := l.start.Machine.NICs[i].ID(), l.qmp
-	l.linking = true
-	l.operating++
-	l.later(ctx, func() error {
-		ctx, cancel := context.WithTimeout(ctx, operateTimeout)
-		defer cancel()
-		return client.SetLink(ctx, device, !request.Down)
-	}, func(err error) {
-		l.linking = false
-		l.operating--
-		if err == nil {
-			l.noteLink(i, request.Down)
-			l.Log.Info("link changed", "interface", request.NIC, "down", request.Down)
-		}
-		m.Answer(nil, err)
-	})
-}
-
-// noteLink notes in the Machine whether a link is down, and reports that.
-func (l *launcher) noteLink(nic int, down bool) {
-	l.changeMachine(func(m *qemuargs.Machine) {
-		m.NICs = slices.Clone(m.NICs)
-		m.NICs[nic].Down = down
-	})
-	l.link.Report(l.report())
 }
 
 // settleLinks gives the links of a guest that has come the states that the Machine says. What has come says what they

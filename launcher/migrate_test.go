@@ -252,7 +252,7 @@ func TestMigrateFails(t *testing.T) {
 			m := prepareMove(t, "root")
 			job := m.begin(slow)
 			m.source.answers("1W", "1w") // the guest runs while it is copied
-			for _, command := range []string{control.CommandPause, control.CommandReset, control.CommandGrowDisk,
+			for _, command := range []string{control.CommandPause, control.CommandReset, control.CommandBecome,
 				control.CommandMigrate, control.CommandTakeBack, control.CommandRelease} {
 				if err := m.source.call(command, nil, nil); err == nil {
 					t.Errorf("%s of a guest that is being copied is carried out", command)

@@ -86,9 +86,8 @@ var operations = map[string]operation{
 	control.CommandReset:      {now: (*launcher).changeGuest},
 	control.CommandSoftReboot: {now: (*launcher).changeGuest},
 
-	control.CommandSetLink: {when: (*launcher).serves, now: (*launcher).setLink},
+	control.CommandBecome: {when: (*launcher).serves, now: (*launcher).become},
 
-	control.CommandGrowDisk:  {when: (*launcher).serves, now: (*launcher).growDisk},
 	control.CommandCancelJob: {now: (*launcher).cancelJob},
 	control.CommandForgetJob: {now: (*launcher).forgetJob},
 

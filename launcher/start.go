@@ -76,7 +76,7 @@ func (l *launcher) prepare(ctx context.Context) {
 func startFiles(brought []control.File, request *control.StartRequest) (map[string]*os.File, error) {
 	var needed []string
 	for _, i := range request.Machine.Inherits() {
-		if i.Kind == qemuargs.InheritedTap || i.Kind == qemuargs.InheritedVhost {
+		if i.Bringer() == qemuargs.ByHandler {
 			needed = append(needed, i.String())
 		}
 	}
@@ -86,16 +86,21 @@ func startFiles(brought []control.File, request *control.StartRequest) (map[stri
 	for _, d := range request.IPv6 {
 		needed = append(needed, control.RouterFile(d.NIC), control.DHCP6File(d.NIC))
 	}
+	return exactly(needed, brought, "start")
+}
+
+// exactly returns a command's files by name. It fails unless they are those that are needed.
+func exactly(needed []string, brought []control.File, command string) (map[string]*os.File, error) {
 	files := map[string]*os.File{}
 	for _, f := range brought {
 		if !slices.Contains(needed, f.Name) {
-			return nil, fmt.Errorf("start came with the file %q, for which the machine has no use", f.Name)
+			return nil, fmt.Errorf("%s came with the file %q, for which the machine has no use", command, f.Name)
 		}
 		files[f.Name] = f.File
 	}
 	for _, name := range needed {
 		if files[name] == nil {
-			return nil, fmt.Errorf("start came without the file %q, which the machine needs", name)
+			return nil, fmt.Errorf("%s came without the file %q, which the machine needs", command, name)
 		}
 	}
 	return files, nil
@@ -117,7 +122,8 @@ func (l *launcher) exec(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	taps := stats.Taps(&l.start.Machine, l.files)
+	l.sets = l.start.Machine.Sets()
+	taps := stats.Taps(l.start.Machine.NICs, l.files)
 	// QEMU has its own copies now. Taps and disks that stay open here would outlive QEMU.
 	disks.CloseAll(l.files)
 	l.qemu, l.exited, l.files = q, q.Exited(), nil

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -315,28 +316,24 @@ func TestSetLink(t *testing.T) {
 		}
 		return out
 	}
-	if err := v.call(control.CommandSetLink, control.SetLinkRequest{NIC: "a"}, nil); err == nil ||
-		!strings.Contains(err.Error(), "the VM is waiting") {
-		t.Errorf("before the start: %v", err)
-	}
-	if got := down(v.boot(files...)); got != "a" {
+	report := v.boot(files...)
+	if got := down(report); got != "a" {
 		t.Errorf("down are %q", got)
 	}
+	m := *report.Machine
 	for _, c := range []struct {
-		request control.SetLinkRequest
-		want    string
-	}{
-		{control.SetLinkRequest{NIC: "b", Down: true}, "ab"}, {control.SetLinkRequest{NIC: "b", Down: true}, "ab"},
-		{control.SetLinkRequest{NIC: "a"}, "b"}, {control.SetLinkRequest{NIC: "b"}, ""},
-	} {
-		v.must(v.call(control.CommandSetLink, c.request, nil))
-		if got := down(receiveState(v)); got != c.want {
-			t.Errorf("after %+v: %q, want %q", c.request, got, c.want)
+		nic  int
+		down bool
+		want string
+	}{{1, true, "ab"}, {1, true, "ab"}, {0, false, "b"}, {1, false, ""}} {
+		next := m
+		next.NICs = slices.Clone(m.NICs)
+		next.NICs[c.nic].Down = c.down
+		job, now, err := v.becomes(next)
+		if got := down(control.StateReport{Machine: &now}); err != nil || job.State != control.JobDone || got != c.want {
+			t.Errorf("after %+v: %q, want %q: %+v, %v", c, got, c.want, job, err)
 		}
-	}
-	if err := v.call(control.CommandSetLink, control.SetLinkRequest{NIC: "c"}, nil); err == nil ||
-		!strings.Contains(err.Error(), `no interface "c"`) {
-		t.Errorf("a card that is not there: %v", err)
+		m = now
 	}
 }
 

@@ -2,16 +2,17 @@ package launcher
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubeqemu/kubeqemu/internal/testkit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -23,26 +24,21 @@ func (v *vm) onVolume(mode qemuargs.VolumeMode, path string, create int64) {
 			Image: qemuargs.Image{Path: path, Format: qemuargs.Raw, Volume: mode, Create: create}})
 }
 
-// grow makes the second disk larger, and returns the job's result.
-func (v *vm) grow(size int64) (control.Job, error) {
+// grow makes a disk of the machine larger, and returns the size that it then has.
+func (v *vm) grow(m *qemuargs.Machine, disk int, size int64) (int64, error) {
 	v.Helper()
-	var reply control.JobReply
-	if err := v.call(control.CommandGrowDisk, control.GrowDiskRequest{Disk: "data", Size: size}, &reply); err != nil {
-		return control.Job{}, err
+	next := *m
+	next.Disks = slices.Clone(m.Disks)
+	next.Disks[disk].Image.Size = size
+	job, now, err := v.becomes(next)
+	if err != nil {
+		return 0, err
 	}
-	return v.jobEnds(reply.ID), nil
-}
-
-// jobEnds waits for a job's result.
-func (v *vm) jobEnds(id uint64) control.Job {
-	v.Helper()
-	for {
-		for _, j := range testkit.Receive(v.T, v.conn.States, "a job's result").Jobs {
-			if j.ID == id && j.Finished() {
-				return j
-			}
-		}
+	if job.State != control.JobDone {
+		return 0, errors.New(job.Error)
 	}
+	*m = now
+	return now.Disks[disk].Image.Size, nil
 }
 
 // TestVolumesDiskIsMadeAndGrows: the disk is made where it is missing, grows while the guest runs,
@@ -54,13 +50,10 @@ func TestVolumesDiskIsMadeAndGrows(t *testing.T) {
 	v.must(os.Mkdir(volume, 0o700))
 	disk := filepath.Join(volume, "disk.img")
 	v.onVolume(qemuargs.FileVolume, disk, 8<<20)
-	if _, err := v.grow(1 << 20); err == nil {
-		t.Error("a disk has grown before QEMU was started")
-	}
 	started := v.boot()
-	for _, tt := range []struct{ ask, want int64 }{{4 << 20, 8 << 20}, {8 << 20, 8 << 20}, {16 << 20, 16 << 20},
-		{8 << 20, 16 << 20}, {1 << 60, 0}} {
-		got, err := v.grow(tt.ask)
+	m := *started.Machine
+	for _, tt := range []struct{ ask, want int64 }{{4 << 20, 8 << 20}, {16 << 20, 16 << 20}, {1 << 60, 0}} {
+		got, err := v.grow(&m, 1, tt.ask)
 		stat, statErr := os.Stat(disk)
 		v.must(statErr)
 		if tt.want == 0 {
@@ -70,16 +63,20 @@ func TestVolumesDiskIsMadeAndGrows(t *testing.T) {
 				t.Errorf("asked for all, it has %d bytes", tt.want)
 			}
 		}
-		if err != nil || got.State != control.JobDone || got.Done != tt.want || got.Total != tt.ask ||
-			stat.Size() != tt.want {
-			t.Errorf("asked for %d bytes: %+v, %v, and the file has %d; want %d", tt.ask, got, err, stat.Size(), tt.want)
+		if err != nil || got != tt.want || stat.Size() != tt.want {
+			t.Errorf("asked for %d bytes: %d, %v, and the file has %d; want %d", tt.ask, got, err, stat.Size(), tt.want)
 		}
 	}
-	var reply control.JobReply
-	for _, name := range []string{"root", "none"} {
-		if err := v.call(control.CommandGrowDisk, control.GrowDiskRequest{Disk: name, Size: 1 << 30}, &reply); err == nil {
-			t.Errorf("disk %s has grown", name)
-		}
+	less := m
+	less.Disks = slices.Clone(m.Disks)
+	less.Disks[1].Image.Size = 8 << 20
+	const restart = "needs a restart: disks[data].image.size"
+	if _, _, err := v.becomes(less); err == nil || !strings.Contains(err.Error(), restart) {
+		t.Errorf("a smaller disk: %v", err)
+	}
+	_, err := v.grow(&m, 0, 1<<30)
+	if err == nil || !strings.Contains(err.Error(), "change disks[root]: such a disk cannot grow") {
+		t.Errorf("a disk that is in no volume: %v", err)
 	}
 	other := launch(t)
 	other.onVolume(qemuargs.FileVolume, disk, 0)
@@ -109,8 +106,8 @@ func TestBlockVolume(t *testing.T) {
 	v.onVolume(qemuargs.BlockVolume, device, 0)
 	started := v.boot()
 	v.must(os.Truncate(file, 16<<20), exec.Command("losetup", "--set-capacity", device).Run())
-	if got, err := v.grow(100 << 20); err != nil || got.Done != 16<<20 {
-		t.Errorf("%+v, %v, want the device's size", got, err)
+	if got, err := v.grow(started.Machine, 1, 100<<20); err != nil || got != 16<<20 {
+		t.Errorf("%d, %v, want the device's size", got, err)
 	}
 	other := launch(t)
 	other.onVolume(qemuargs.BlockVolume, device, 0)

@@ -21,11 +21,11 @@ func (m Machine) Apply(c Change) Machine {
 	}
 	switch {
 	case listed:
-		at.Set(withEntry(at, strings.TrimSuffix(entry, "]"), c.part))
-	case c.part == nil:
+		at.Set(withEntry(at, strings.TrimSuffix(entry, "]"), c.Entry))
+	case c.Entry == nil:
 		at.SetZero()
 	default:
-		at.Set(reflect.ValueOf(c.part))
+		at.Set(reflect.ValueOf(c.Entry))
 	}
 	return m
 }

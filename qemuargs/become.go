@@ -12,8 +12,8 @@ type Change struct {
 	Part string
 	// Steps follow one another. There are none for what QEMU need not know, such as which root ports are spare.
 	Steps []Step
-	// part is what the part is afterwards, as the Machine has it; nil if it is gone.
-	part any
+	// Entry is what the Machine has of the part afterwards, such as a Disk; nil if the part is gone.
+	Entry any
 }
 
 // Become returns the changes by which a running machine becomes another, in their order, and what none of them changes:

@@ -73,6 +73,8 @@ type Image struct {
 	// QEMU starts; 0 for an image that exists. In a volume, the launcher never replaces an
 	// existing file.
 	Create int64 `json:"create,omitempty"`
+	// Size, in bytes, is what the image has grown to while the guest runs; 0 if it has the size of the start.
+	Size int64 `json:"size,omitempty"`
 	// Packed is the size, in bytes, of an image that the launcher has made of the files of a config volume before it knew
 	// of the Machine; 0 for any other image.
 	Packed int64 `json:"packed,omitempty"`

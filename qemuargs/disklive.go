@@ -18,21 +18,34 @@ func (d Disk) plugs() bool {
 // isCD reports whether the disk is a drive with a tray.
 func (d Disk) isCD() bool { return d.Driver == IDECD || d.Driver == SCSICD }
 
-// become changes the medium of a CD-ROM drive. Nothing else of a disk changes while the guest has it.
+// become changes the medium of a CD-ROM drive, and lets an image grow. Nothing else of a disk changes while the guest
+// has it.
 func (d Disk) become(next live, running liveFiles) (changes []Change) {
 	to := next.(Disk)
+	if grown := d; to.Image.Size > d.Image.Size {
+		grown.Image.Size = to.Image.Size
+		if reflect.DeepEqual(grown, to) {
+			resize := Step{Command: "block_resize", Arguments: resizeProps{d.NodeName(), to.Image.Size}}
+			return []Change{{Steps: []Step{resize}, Entry: to}}
+		}
+	}
 	empty, other := d, to
 	empty.Image, other.Image = Image{}, Image{}
 	if !d.isCD() || d.Overlay != nil || !reflect.DeepEqual(empty, other) {
 		return nil
 	}
 	if !d.isEmpty() {
-		changes = append(changes, Change{Steps: d.eject(running), part: empty})
+		changes = append(changes, Change{Steps: d.eject(running), Entry: empty})
 	}
 	if !to.isEmpty() {
-		changes = append(changes, Change{Steps: to.insert(running), part: to})
+		changes = append(changes, Change{Steps: to.insert(running), Entry: to})
 	}
 	return changes
+}
+
+type resizeProps struct {
+	Node string `json:"node-name"`
+	Size int64  `json:"size"`
 }
 
 type byDrive struct {

@@ -48,6 +48,27 @@ func (i Inherited) String() string {
 	return string(i.Kind)
 }
 
+// Bringer is who brings a file to the launcher, which hands it to QEMU.
+type Bringer string
+
+// Bringers of files.
+const (
+	ByLauncher Bringer = "launcher" // the launcher makes or opens the file itself
+	ByHandler  Bringer = "handler"  // virt-handler sends the file
+	ByProgram  Bringer = "program"  // another container of the pod serves it on a socket
+)
+
+// Bringer returns who brings the file.
+func (i Inherited) Bringer() Bringer {
+	switch i.Kind {
+	case InheritedTap, InheritedVhost:
+		return ByHandler
+	case InheritedFileSystem, InheritedLifeline, InheritedPasst, InheritedPasstLifeline:
+		return ByProgram
+	}
+	return ByLauncher
+}
+
 // FirstInherited is the number, in the QEMU process, of the first inherited file:
 // os/exec's ExtraFiles begin after the standard ones.
 const FirstInherited = 3

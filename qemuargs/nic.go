@@ -226,7 +226,7 @@ func (n NIC) become(next live, _ liveFiles) []Change {
 	if n.Down = to.Down; !reflect.DeepEqual(n, to) {
 		return nil
 	}
-	return []Change{{Steps: []Step{step}, part: to}}
+	return []Change{{Steps: []Step{step}, Entry: to}}
 }
 
 // IsVirtio reports whether the card is a virtio one.

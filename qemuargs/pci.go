@@ -64,7 +64,7 @@ func (p RootPort) become(next live, _ liveFiles) []Change {
 	if p.Spare = to.Spare; p != to {
 		return nil
 	}
-	return []Change{{part: to}}
+	return []Change{{Entry: to}}
 }
 
 func (p RootPort) args(files) []Arg {

@@ -138,5 +138,5 @@ func (d memoryPlace) become(next live, _ liveFiles) []Change {
 	if d.RequestedBytes = to.RequestedBytes; d != to {
 		return nil
 	}
-	return []Change{{Steps: []Step{step}, part: to.MemoryDevice}}
+	return []Change{{Steps: []Step{step}, Entry: to.MemoryDevice}}
 }

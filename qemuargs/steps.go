@@ -13,6 +13,8 @@ type Step struct {
 	Arguments any
 	// File, if set, is the file that QEMU gets along with the command.
 	File *Inherited
+	// Set is the descriptor set that comes, with File, or goes; 0 is none.
+	Set int
 	// Wait is what the step waits for after QEMU's answer, and Device the device that it is about.
 	Wait   Wait
 	Device string
@@ -125,8 +127,8 @@ func adding(p part, running liveFiles) (steps []Step) {
 }
 
 func addFD(file Inherited, set int) Step {
-	return Step{Command: "add-fd", Arguments: setProps{set, file.String()}, File: &file,
-		Undo: &Step{Command: "remove-fd", Arguments: setProps{Set: set}}}
+	return Step{Command: "add-fd", Arguments: setProps{set, file.String()}, File: &file, Set: set,
+		Undo: &Step{Command: "remove-fd", Arguments: setProps{Set: set}, Set: set}}
 }
 
 // idIn returns a property of an argument by which QEMU names what the argument makes.

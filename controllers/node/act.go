@@ -33,9 +33,8 @@ func (r *Reconciler) act(ctx context.Context, w world, s *step) {
 	// The guest's links, disks and the like follow its VMI. Each function stands alone, and tries again later what it
 	// could not do.
 	for _, follow := range []func(context.Context, *v1.VirtualMachineInstance, *sessions.Session) time.Duration{
-		r.setLinks,  // first: who takes a link down wants the guest off that network now
-		r.growDisks, // only begins jobs, and sees their results
-		r.holdPings, // last: only probes wait for it
+		r.followSpec, // only begins jobs, and sees their results
+		r.holdPings,  // last: only probes wait for it
 	} {
 		s.after = kit.Sooner(s.after, follow(ctx, w.vmi, w.launcher))
 	}

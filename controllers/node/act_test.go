@@ -30,7 +30,8 @@ func TestGuestFollowsItsVMIInOrder(t *testing.T) {
 	g.vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "lan", State: v1.LinkDown}}
 	s := g.session()
 	state := s.State()
-	state.Machine = &qemuargs.Machine{NICs: []qemuargs.NIC{{Name: "lan"}}, Agent: &qemuargs.Agent{}}
+	g.machine = qemuargs.Machine{NICs: []qemuargs.NIC{{Name: "lan"}}, Agent: &qemuargs.Agent{}}
+	state.Machine = &g.machine
 	s.SetState(state)
 	s.SetAgent(&control.AgentReport{PingsHeld: true})
 	for _, c := range []struct {
@@ -38,14 +39,10 @@ func TestGuestFollowsItsVMIInOrder(t *testing.T) {
 		want []string
 	}{
 		{tellNothing, nil},
-		{tellGuest, []string{`set-link {"nic":"lan","down":true}`, askGrow, `hold-pings {"hold":false}`}},
+		{tellGuest, []string{lanDown, `hold-pings {"hold":false}`}},
 	} {
 		g.act(t.Context(), world{vmi: g.vmi, launcher: s, state: s.State()}, &step{serves: true, tell: c.tell})
-		var got []string
-		for len(g.asked) > 0 {
-			got = append(got, <-g.asked)
-		}
-		if !slices.Equal(got, c.want) {
+		if got := g.wasAsked(); !slices.Equal(got, c.want) {
 			t.Errorf("telling %q: the launcher was asked for %q, want %q", c.tell, got, c.want)
 		}
 	}

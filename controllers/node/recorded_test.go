@@ -165,19 +165,19 @@ func TestRecordedLauncher(t *testing.T) {
 		t.Errorf("the console says %q, %v", got[:n], err)
 	}
 	stream.Close()
-	r.growDisks(t.Context(), vmi, s)
+	r.followSpec(t.Context(), vmi, s)
 	await("grown its disk", func(s control.StateReport) bool {
-		j := control.NewestJob(s.Jobs, control.JobGrowDisk, "data")
+		j := control.NewestJob(s.Jobs, control.JobBecome, control.JobTargetMachine)
 		return j != nil && j.State == control.JobDone
 	})
-	r.growDisks(t.Context(), vmi, s)
+	r.followSpec(t.Context(), vmi, s)
 	if err := s.Call(t.Context(), control.CommandShutdown, nil, nil); err != nil {
 		t.Error(err)
 	}
 	await("ended", func(s control.StateReport) bool { return s.State == control.StateExited })
 	launcher.Raw.Close()
 	<-served
-	want := []string{control.CommandInspect, control.CommandStart, control.CommandQueryState, control.CommandConsole, control.CommandGrowDisk, control.CommandForgetJob, control.CommandShutdown}
+	want := []string{control.CommandInspect, control.CommandStart, control.CommandQueryState, control.CommandConsole, control.CommandBecome, control.CommandForgetJob, control.CommandShutdown}
 	if !slices.Equal(launcher.asked, want) {
 		t.Errorf("it was asked for %q, want %q; one that is asked for its commands knows others than this version: "+
 			"record it anew, go test ./launcher -run TestRecordedHandler -record", launcher.asked, want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -113,13 +114,18 @@ func answering(t *testing.T, asked chan<- string) *sessions.Session {
 	launcher, done := control.NewConn(theirs), make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
+		for job := 1; ; {
 			m, err := launcher.Receive()
 			if err != nil {
 				return
 			}
 			asked <- m.Execute + " " + string(m.Data)
-			if launcher.Send(control.Message{ID: m.ID, Return: json.RawMessage("{}")}) != nil {
+			answer := "{}"
+			if m.Execute == control.CommandBecome {
+				answer = fmt.Sprintf(`{"id":%d}`, job)
+				job++
+			}
+			if launcher.Send(control.Message{ID: m.ID, Return: json.RawMessage(answer)}) != nil {
 				return
 			}
 		}

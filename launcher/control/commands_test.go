@@ -21,7 +21,7 @@ func argumentsOf() map[string]any {
 	return map[string]any{
 		CommandInspect: InspectRequest{}, CommandStart: StartRequest{}, CommandQueryCommands: nil, CommandQueryState: nil, CommandShutdown: nil, CommandReject: Termination{},
 		CommandPause: nil, CommandUnpause: nil, CommandReset: nil, CommandSoftReboot: nil, CommandGrace: GraceRequest{},
-		CommandSetLink: SetLinkRequest{}, CommandGrowDisk: GrowDiskRequest{}, CommandCancelJob: JobRequest{}, CommandForgetJob: JobRequest{},
+		CommandBecome: BecomeRequest{}, CommandCancelJob: JobRequest{}, CommandForgetJob: JobRequest{},
 		CommandConsole: nil, CommandVNC: nil, CommandScreenshot: nil, CommandMovePointer: nil, CommandStats: nil,
 		CommandGuestInfo: nil, CommandUsers: nil, CommandFileSystems: nil, CommandFreeze: FreezeRequest{}, CommandUnfreeze: nil,
 		CommandHoldPings: HoldPingsRequest{}, CommandOpenChannel: nil, CommandExportDisk: DiskRequest{}, CommandMirrorDisk: DiskRequest{},

@@ -4,7 +4,6 @@ package control
 // has a command that begins it, and the answer names the job. The job's progress and result
 // come with the launcher's state.
 const (
-	CommandGrowDisk  = "grow-disk"  // GrowDiskRequest → JobReply, when the job has begun
 	CommandCancelJob = "cancel-job" // JobRequest → nothing; the job's result says how it ended
 	CommandForgetJob = "forget-job" // JobRequest → nothing; virt-handler has seen the result
 )
@@ -24,10 +23,6 @@ const (
 
 // JobKind is what a job does.
 type JobKind string
-
-// JobGrowDisk makes a disk larger. The job's target is the disk's name in the Machine, and its
-// progress is the disk's size.
-const JobGrowDisk JobKind = "grow-disk"
 
 // JobState is how far a job is.
 type JobState string
@@ -66,15 +61,6 @@ func NewestJob(jobs []Job, kind JobKind, target string) *Job {
 		}
 	}
 	return newest
-}
-
-// GrowDiskRequest makes a disk on a claim larger, while the guest runs.
-type GrowDiskRequest struct {
-	// Disk is its name in the Machine.
-	Disk string `json:"disk"`
-	// Size is the size in bytes of a disk on a file system. A disk on a block device gets the
-	// device's size, whatever Size says. No disk ever shrinks.
-	Size int64 `json:"size"`
 }
 
 // JobReply names the job that was begun.

@@ -32,13 +32,12 @@ const (
 	CommandShutdown   = "shutdown"    // → nothing; as SIGTERM
 	CommandReject     = "reject"      // Termination → nothing; the VM cannot be started, ever
 
-	CommandPause   = "pause"    // → nothing, when the guest's CPUs are stopped
-	CommandUnpause = "unpause"  // → nothing, when they run
-	CommandReset   = "reset"    // → nothing; the reset button was pressed
-	CommandGrace   = "grace"    // GraceRequest → nothing
-	CommandSetLink = "set-link" // SetLinkRequest → nothing, when the card's link is up or down, and the Machine says so
-	CommandConsole = "console"  // → nothing, with FileConsole; the previous console ends
-	CommandVNC     = "vnc"      // → nothing, with FileVNC, a connection to the VNC server
+	CommandPause   = "pause"   // → nothing, when the guest's CPUs are stopped
+	CommandUnpause = "unpause" // → nothing, when they run
+	CommandReset   = "reset"   // → nothing; the reset button was pressed
+	CommandGrace   = "grace"   // GraceRequest → nothing
+	CommandConsole = "console" // → nothing, with FileConsole; the previous console ends
+	CommandVNC     = "vnc"     // → nothing, with FileVNC, a connection to the VNC server
 
 	CommandScreenshot  = "screenshot"   // → nothing, with FileScreenshot: a PNG, to its end
 	CommandMovePointer = "move-pointer" // → nothing, when the guest had time to show that it woke up
@@ -186,14 +185,6 @@ type InspectReply struct {
 // way. The time never gets longer: the kubelet kills the pod in the end.
 type GraceRequest struct {
 	Seconds int64 `json:"seconds"`
-}
-
-// SetLinkRequest puts the link of a card up or down.
-type SetLinkRequest struct {
-	// NIC is the card's name in the Machine.
-	NIC string `json:"nic"`
-	// Down: the link is to be down, else up.
-	Down bool `json:"down,omitempty"`
 }
 
 // StartRequest is everything the launcher needs to start QEMU. With it go the taps

@@ -1,36 +1,18 @@
 package disks
 
 import (
-	"context"
-	"errors"
-	"path/filepath"
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestWhichDisksCanGrow: of a Machine's disks, those that a guest writes to a volume.
+// TestWhichDisksCanGrow: of a Machine's disks, those that a guest writes to a volume. QEMU is not asked about others.
 func TestWhichDisksCanGrow(t *testing.T) {
 	volume := qemuargs.Image{Volume: qemuargs.FileVolume}
-	m := &qemuargs.Machine{Disks: []qemuargs.Disk{{Name: "root"}, {Name: "read", Image: volume, ReadOnly: true},
-		{Name: "over", Image: volume, Overlay: &qemuargs.Overlay{}}, {Name: "data", Image: volume}}}
-	for _, name := range []string{"root", "read", "over", "none"} {
-		if _, err := Growable(m, name); err == nil {
-			t.Errorf("disk %s could grow", name)
+	for name, d := range map[string]qemuargs.Disk{"not in a volume": {}, "read": {Image: volume, ReadOnly: true},
+		"over": {Image: volume, Overlay: &qemuargs.Overlay{}}} {
+		if _, err := Room(t.Context(), nil, d, 1<<30); err == nil {
+			t.Errorf("a disk %s could grow", name)
 		}
-	}
-	if disk, err := Growable(m, "data"); err != nil || disk.Name != "data" {
-		t.Errorf("%+v, %v", disk, err)
-	}
-}
-
-// TestGrowIsCanceled: a growth that was canceled before QEMU was told has changed
-// nothing, and says so, whatever the disk would have said.
-func TestGrowIsCanceled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	disk := qemuargs.Disk{Name: "data", Image: qemuargs.Image{Volume: qemuargs.FileVolume, Path: filepath.Join(t.TempDir(), "disk.img")}}
-	if _, err := Grow(ctx, nil, disk, 1<<20); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
 	}
 }

@@ -101,23 +101,31 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, files map[string]*os.
 			files[i.String()] = f
 		case qemuargs.InheritedDisk:
 			d := &m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
-			f, err := openWhenFree(ctx, d.Name, func() (*os.File, error) { return openVolume(d) },
-				func(f *os.File) error { return free(f, d) }, log)
+			f, err := openImage(ctx, d, log)
 			if err != nil {
-				return fmt.Errorf("open disk %s: %w", d.Name, err)
+				return err
 			}
 			files[i.String()] = f
-			if !d.Image.Direct {
-				continue
-			}
-			// QEMU 9.1 and newer take a descriptor of an fdset only with the flags that QEMU
-			// would open the file with.
-			if err := diskimage.SetDirect(f); err != nil {
-				return fmt.Errorf("open disk %s: %w", d.Name, err)
-			}
 		}
 	}
 	return nil
+}
+
+// openImage opens a disk's image in a volume, as QEMU would. ctx bounds the wait while something else uses the image.
+func openImage(ctx context.Context, d *qemuargs.Disk, log *slog.Logger) (*os.File, error) {
+	f, err := openWhenFree(ctx, d.Name, func() (*os.File, error) { return openVolume(d) },
+		func(f *os.File) error { return free(f, d) }, log)
+	if err == nil && d.Image.Direct {
+		// QEMU 9.1 and newer take a descriptor of an fdset only with the flags that QEMU
+		// would open the file with.
+		if err = diskimage.SetDirect(f); err != nil {
+			f.Close()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
+	}
+	return f, nil
 }
 
 // openWhenFree opens an image, and waits while something else uses the image. After the
@@ -186,28 +194,35 @@ func (f Folders) makeFiles(request *control.StartRequest) error {
 		}
 	}
 	for _, d := range request.Machine.Disks {
-		var err error
-		switch {
-		case d.Overlay != nil:
-			err = diskimage.Create(d.Overlay.Path, d.Overlay.VirtualSize)
-		case d.Image.Packed > 0:
-			err = placeConfig(d.Image, request.Incoming)
-		case d.Image.Create > 0 && d.Image.Volume != "" && request.Incoming:
-			err = diskimage.CreateIncoming(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), request.Machine.UUID,
-				d.Image.Create)
-		case d.Image.Create > 0 && d.Image.Volume != "":
-			err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), d.Image.Create)
-		case d.Image.Create > 0:
-			err = diskimage.Create(d.Image.Path, d.Image.Create)
-		}
-		if err != nil {
-			return fmt.Errorf("make image of disk %s: %w", d.Name, err)
+		if err := makeImage(d, request.Machine.UUID, request.Incoming); err != nil {
+			return err
 		}
 	}
 	for _, seed := range request.CloudInit {
 		if err := makeSeed(f.Secrets, seed, seedPath(&request.Machine, seed.Volume)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// makeImage makes what the disk has of an image that does not exist yet. incoming: a migration fills it.
+func makeImage(d qemuargs.Disk, machine string, incoming bool) error {
+	var err error
+	switch {
+	case d.Overlay != nil:
+		err = diskimage.Create(d.Overlay.Path, d.Overlay.VirtualSize)
+	case d.Image.Packed > 0:
+		err = placeConfig(d.Image, incoming)
+	case d.Image.Create > 0 && d.Image.Volume != "" && incoming:
+		err = diskimage.CreateIncoming(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), machine, d.Image.Create)
+	case d.Image.Create > 0 && d.Image.Volume != "":
+		err = diskimage.CreateVolume(filepath.Dir(d.Image.Path), filepath.Base(d.Image.Path), d.Image.Create)
+	case d.Image.Create > 0:
+		err = diskimage.Create(d.Image.Path, d.Image.Create)
+	}
+	if err != nil {
+		return fmt.Errorf("make image of disk %s: %w", d.Name, err)
 	}
 	return nil
 }

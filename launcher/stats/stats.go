@@ -15,12 +15,12 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// Source reads the statistics of one VM, while its QEMU lives. One goroutine reads at a time.
+// Source reads the statistics of one VM, while its QEMU lives and its machine is the same. One goroutine reads at a
+// time.
 type Source struct {
 	Machine *qemuargs.Machine
-	// Taps are the names of the taps behind Machine.NICs; the name is empty for a NIC
-	// without a tap.
-	Taps   []string
+	// Taps are the names of the taps behind Machine.NICs, by the names of the NICs. A NIC without a tap has none.
+	Taps   map[string]string
 	PID    int // QEMU's
 	Client *qmp.Client
 
@@ -86,11 +86,11 @@ func (s *Source) disks(ctx context.Context) []control.DiskStats {
 	return out
 }
 
-// vcpus asks QEMU once for the threads: they live as long as QEMU does.
+// vcpus asks QEMU once for the threads: they live as long as the machine is the same.
 func (s *Source) vcpus(ctx context.Context) []control.VCPUStats {
 	if s.threads == nil {
 		cpus, err := s.Client.QueryCPUsFast(ctx)
-		if want := s.Machine.CPU.Count(); err != nil || len(cpus) != want {
+		if want := s.Machine.CPU.Count() + len(s.Machine.CPU.Plugged); err != nil || len(cpus) != want {
 			return nil
 		}
 		for _, c := range cpus {
@@ -125,21 +125,21 @@ func (s *Source) nics() []control.NICStats {
 		return nil
 	}
 	var out []control.NICStats
-	for i, nic := range s.Machine.NICs {
-		if tap, ok := links[s.Taps[i]]; ok {
+	for _, nic := range s.Machine.NICs {
+		if tap, ok := links[s.Taps[nic.Name]]; ok {
 			out = append(out, control.NICStats{Name: nic.Name, Receive: tap.Transmit, Transmit: tap.Receive})
 		}
 	}
 	return out
 }
 
-// Taps asks the kernel for the names of the taps behind a machine's NICs. files are the
-// queues of the taps, by their inherited names. All queues of a tap have the same name.
-func Taps(machine *qemuargs.Machine, files map[string]*os.File) []string {
-	names := make([]string, len(machine.NICs))
-	for i, nic := range machine.NICs {
+// Taps asks the kernel for the names of the taps behind NICs. files are the queues of the taps, by their inherited
+// names. All queues of a tap have the same name.
+func Taps(nics []qemuargs.NIC, files map[string]*os.File) map[string]string {
+	names := map[string]string{}
+	for _, nic := range nics {
 		if queue := files[qemuargs.Inherited{Kind: qemuargs.InheritedTap, Name: nic.Name}.String()]; queue != nil {
-			names[i] = tapName(queue)
+			names[nic.Name] = tapName(queue)
 		}
 	}
 	return names

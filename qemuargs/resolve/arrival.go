@@ -57,11 +57,43 @@ func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.
 		}
 		n.Vhost = n.Vhost && host.VhostNet
 	}
+	if err := checkDisks(&vmi.Spec.Domain.Devices, m.Disks); err != nil {
+		return nil, err
+	}
 	if err := chooseIO(vmi, &m, host); err != nil {
 		return nil, err
 	}
 	m.MonitorObject = monitorObject(host.QEMUVersion)
 	return &m, nil
+}
+
+// checkDisks refuses other disks than the spec's. Where they are, and what is behind them, is the Machine's to say.
+func checkDisks(devices *v1.Devices, has []qemuargs.Disk) error {
+	left := map[string]qemuargs.Disk{}
+	for _, d := range has {
+		if _, twice := left[d.Name]; twice {
+			return fmt.Errorf("the source's Machine has the disk %.64q twice", d.Name)
+		}
+		left[d.Name] = d
+	}
+	for i := range devices.Disks {
+		want := device(&devices.Disks[i])
+		if want.Driver == qemuargs.VirtioBlk && devices.Transitional() {
+			want.Driver = qemuargs.VirtioBlkTransitional
+		}
+		d, ok := left[want.Name]
+		switch {
+		case !ok:
+			return fmt.Errorf("the source's Machine has not the disk %q of the spec", want.Name)
+		case d.Driver != want.Driver, d.Serial != want.Serial, want.ReadOnly && !d.ReadOnly:
+			return fmt.Errorf("the source's Machine has the disk %q as another device than the spec", want.Name)
+		}
+		delete(left, want.Name)
+	}
+	for name := range left {
+		return fmt.Errorf("the source's Machine has the disk %.64q, and the spec has not", name)
+	}
+	return nil
 }
 
 // chooseIO chooses the kinds of I/O anew, which the guest does not see.

@@ -2,7 +2,9 @@ package resolve
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +61,49 @@ func TestGuestHasItsMachineOnAnotherNode(t *testing.T) {
 		change(&from, &to)
 		if _, err := Arrival(vmi, from, to); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(says, "older") != errors.Is(err, errOlder) {
 			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
+
+// TestEachMachineArrives: each machine of the catalogue is taken by a node like its own, and is refused with a disk
+// that is another one than the spec's, by the disk's name.
+func TestEachMachineArrives(t *testing.T) {
+	spoil := map[string]func(*qemuargs.Machine){
+		"disk %q of the spec": func(m *qemuargs.Machine) { m.Disks = m.Disks[1:] },
+		"disk %q, and the spec has not": func(m *qemuargs.Machine) {
+			m.Disks = append(m.Disks, m.Disks[0])
+			m.Disks[len(m.Disks)-1].Name += "-x"
+		},
+		"disk %q as another device":  func(m *qemuargs.Machine) { m.Disks[0].Driver = "virtio-blk-pci" },
+		"disk %q as another device ": func(m *qemuargs.Machine) { m.Disks[0].Serial += "x" },
+		"disk %q twice":              func(m *qemuargs.Machine) { m.Disks = append(m.Disks, m.Disks[0]) },
+	}
+	for _, dir := range cases(t, machineCases) {
+		vmi, host := load(t, dir, "11.1")
+		v1.Default(vmi)
+		machine, errs := Machine(vmi, host)
+		if len(errs) > 0 || len(machine.Disks) == 0 {
+			continue
+		}
+		if strings.Contains(dir, "sriov") {
+			continue // its card stays
+		}
+		from := Origin{Machine: *machine, QEMUVersion: host.QEMUVersion}
+		if _, err := Arrival(vmi, from, host); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+		for says, how := range spoil {
+			other := from
+			other.Machine.Disks = slices.Clone(machine.Disks)
+			how(&other.Machine)
+			name := machine.Disks[0].Name
+			if strings.Contains(says, "has not") {
+				name += "-x"
+			}
+			want := fmt.Sprintf(strings.TrimSpace(says), name)
+			if _, err := Arrival(vmi, other, host); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", dir, err, want)
+			}
 		}
 	}
 }

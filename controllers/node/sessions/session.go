@@ -53,7 +53,8 @@ type Session struct {
 	// checked is when NextCheck last said that a check is due.
 	checked time.Time
 
-	growths map[string]Growth // of disks on claims, by name
+	attempts map[string]Attempt // by wishes
+	seenJob  uint64             // the last job whose result was seen
 	// question is the last question about statistics.
 	question *statsQuestion
 

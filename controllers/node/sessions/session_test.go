@@ -313,14 +313,15 @@ func TestJobsOfALauncherAreBounded(t *testing.T) {
 // TestLauncherIsNotAskedForWhatItDoesNotKnow: who wants it is told so by the command's name, and by those of the
 // fields.
 func TestLauncherIsNotAskedForWhatItDoesNotKnow(t *testing.T) {
-	s := &Session{Commands: control.Commands{control.CommandConsole: nil, control.CommandSetLink: {"nic"}}}
+	s := &Session{Commands: control.Commands{control.CommandConsole: nil, control.CommandReject: {"reason"}}}
 	for command, c := range map[string]struct {
 		arguments any
 		says      string
 	}{
-		control.CommandPause:    {nil, `does not know the command "pause"`},
-		control.CommandGrowDisk: {control.GrowDiskRequest{Disk: "a"}, `does not know the command "grow-disk"`},
-		control.CommandSetLink:  {control.SetLinkRequest{NIC: "a", Down: true}, `does not know "down" in the command "set-link"`},
+		control.CommandPause:  {nil, `does not know the command "pause"`},
+		control.CommandBecome: {control.BecomeRequest{}, `does not know the command "become"`},
+		control.CommandReject: {control.Termination{Reason: "a", Message: "b"},
+			`does not know "message" in the command "reject"`},
 	} {
 		if err := s.Call(t.Context(), command, c.arguments, nil); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", command, err)
@@ -329,7 +330,8 @@ func TestLauncherIsNotAskedForWhatItDoesNotKnow(t *testing.T) {
 			t.Errorf("%s, for a stream: %v", command, err)
 		}
 	}
-	for command, arguments := range map[string]any{control.CommandConsole: nil, control.CommandSetLink: control.SetLinkRequest{NIC: "a"}} {
+	for command, arguments := range map[string]any{control.CommandConsole: nil,
+		control.CommandReject: control.Termination{Reason: "a"}} {
 		if err := s.Takes(command, arguments); err != nil {
 			t.Errorf("%s: %v", command, err)
 		}

@@ -1,0 +1,135 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/handover"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+const (
+	// linkPatience is the wait after a link could not be changed: the launcher refuses while the guest is being migrated.
+	linkPatience = 10 * time.Second
+	// growPatience is the wait after a disk could not be made larger.
+	growPatience = 5 * time.Minute
+)
+
+// wish is what one part of a running machine is to be.
+type wish struct {
+	// part is its path in the Machine, as qemuargs.Change has it.
+	part string
+	// wanted says what it is to be, in words.
+	wanted string
+	// patience is how long what fails is not asked for again.
+	patience time.Duration
+	// apply makes the part of a Machine so.
+	apply func(*qemuargs.Machine)
+}
+
+// followSpec asks the launcher to make the running machine what the VMI wants, one part by a job. A part that fails
+// holds up no other. followSpec returns the wait until a failed attempt is repeated, or 0.
+func (r *Reconciler) followSpec(ctx context.Context, vmi *v1.VirtualMachineInstance,
+	launcher *sessions.Session) (again time.Duration) {
+	state := launcher.State()
+	if state.StartedAt == nil || state.State == control.StateExited || state.Machine == nil {
+		return 0
+	}
+	now := r.Clock.Now()
+	for _, j := range launcher.SeeJobs(state.Jobs, control.JobBecome, now) {
+		forget(ctx, launcher, j)
+	}
+	busy := slices.ContainsFunc(state.Jobs, func(j control.Job) bool {
+		return j.Kind == control.JobBecome && !j.Finished()
+	})
+	for _, w := range wishes(vmi, state.Machine) {
+		ask, wait := launcher.Attempt(w.part).Next(w.wanted, now)
+		if ask && !busy {
+			wait = w.ask(ctx, launcher, state.Machine, now)
+			busy = wait == 0
+		}
+		again = kit.Sooner(again, wait)
+	}
+	return again
+}
+
+// ask asks the launcher for what is wished. It returns the wait until it may be asked again, or 0 if a job has begun.
+func (w wish) ask(ctx context.Context, launcher *sessions.Session, running *qemuargs.Machine,
+	now time.Time) (again time.Duration) {
+	next := *running
+	next.NICs, next.Disks = slices.Clone(next.NICs), slices.Clone(next.Disks)
+	w.apply(&next)
+	var reply control.JobReply
+	err := launcher.Call(ctx, control.CommandBecome, control.BecomeRequest{Machine: next}, &reply)
+	if err == nil && reply.ID == 0 {
+		err = errors.New("the launcher names no job")
+	}
+	launcher.Attempted(w.part, w.wanted, reply.ID, err, now, w.patience)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("the launcher does not change the machine", "part", w.part, "wanted", w.wanted,
+			"error", control.Short(err.Error()))
+		return w.patience
+	}
+	return 0
+}
+
+// forget takes the result of a job, and has the launcher drop it.
+func forget(ctx context.Context, launcher *sessions.Session, j control.Job) {
+	log := ctrl.LoggerFrom(ctx).WithValues("job", j.ID)
+	if j.State == control.JobDone {
+		log.Info("the launcher has changed the machine", "changes", j.Done)
+	} else {
+		log.Info("the machine could not be changed", "error", control.Short(j.Error))
+	}
+	if err := launcher.Call(ctx, control.CommandForgetJob, control.JobRequest{ID: j.ID}, nil); err != nil {
+		log.V(1).Info("the launcher still lists a job", "error", control.Short(err.Error()))
+	}
+}
+
+// wishes returns what the running machine is to be by the VMI, where it is not so yet. Links come first: who takes a
+// link down wants the guest off that network now.
+func wishes(vmi *v1.VirtualMachineInstance, running *qemuargs.Machine) (out []wish) {
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		i := slices.IndexFunc(running.NICs, func(n qemuargs.NIC) bool { return n.Name == nic.Name })
+		down := nic.Link() == v1.LinkDown
+		if i < 0 || running.NICs[i].HostDevice != "" || running.NICs[i].Down == down {
+			continue
+		}
+		out = append(out, wish{fmt.Sprintf("nics[%s]", nic.Name), string(nic.Link()), linkPatience,
+			func(m *qemuargs.Machine) { m.NICs[i].Down = down }})
+	}
+	for _, d := range vmi.Spec.Domain.Devices.Disks {
+		info := vmi.Status.ClaimInfo(d.Name)
+		i := slices.IndexFunc(running.Disks, func(old qemuargs.Disk) bool { return old.Name == d.Name })
+		if info == nil || !writable(vmi, d) || i < 0 || info.DiskSize() <= running.Disks[i].Image.Size {
+			continue
+		}
+		size := info.DiskSize()
+		out = append(out, wish{fmt.Sprintf("disks[%s]", d.Name), fmt.Sprintf("%d bytes", size), growPatience,
+			func(m *qemuargs.Machine) { m.Disks[i].Image.Size = size }})
+	}
+	return out
+}
+
+// writable reports whether the guest can write to a disk on a claim: only such disks grow.
+func writable(vmi *v1.VirtualMachineInstance, d v1.Disk) bool {
+	if handover.OnlyRead(vmi, d.Name) {
+		return false
+	}
+	for _, v := range vmi.Spec.Volumes {
+		if v.Name == d.Name {
+			source := v.Claim()
+			return source != nil && !source.ReadOnly
+		}
+	}
+	return false
+}
