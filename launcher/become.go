@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -56,36 +57,48 @@ func (l *launcher) become(ctx context.Context, m *link.Command) {
 		return
 	}
 	m.Files = nil
-	b := &becoming{launcher: l, client: l.qmp, events: &l.awaited, log: l.Log, machine: l.start.Machine.UUID,
-		files: files, patience: l.DiskPatience}
-	was, sets := l.start.Machine, l.sets
+	b := &becoming{client: l.qmp, events: &l.awaited, log: l.Log, was: l.start.Machine, files: files,
+		patience: l.DiskPatience, looks: &l.looks,
+		changed: func(c qemuargs.Change, taps map[string]string) error { return l.changed(ctx, c, taps) }}
+	sets := l.sets
 	l.startJob(ctx, m, control.JobBecome, control.JobTargetMachine, int64(len(changes)),
 		func(ctx context.Context) (int64, error) {
-			next, err := b.fit(ctx, &was, request.Machine)
+			fit, err := b.fit(ctx, request.Machine)
 			if err != nil {
 				return 0, err
 			}
-			changes, _ := qemuargs.Become(&was, &next, sets)
-			return b.run(ctx, changes)
+			from, next := b.was, request.Machine
+			for _, c := range fit {
+				from, next = from.Apply(c), next.Apply(c)
+			}
+			changes, _ := qemuargs.Become(&from, &next, sets)
+			return b.run(ctx, append(fit, changes...))
 		}, func(error) { disks.CloseAll(files) })
 }
 
-// fit returns the machine with sizes of disks for which there is room. No disk shrinks.
-func (b *becoming) fit(ctx context.Context, was *qemuargs.Machine, next qemuargs.Machine) (qemuargs.Machine, error) {
-	next.Disks = slices.Clone(next.Disks)
-	for i := range next.Disks {
-		d := &next.Disks[i]
-		at := slices.IndexFunc(was.Disks, func(old qemuargs.Disk) bool { return old.Name == d.Name })
-		if at < 0 || d.Image.Size <= was.Disks[at].Image.Size {
+// fit returns the changes of the sizes of disks. A disk gets the size for which there is room, and never less than it
+// has.
+func (b *becoming) fit(ctx context.Context, next qemuargs.Machine) (changes []qemuargs.Change, err error) {
+	for _, d := range next.Disks {
+		at := slices.IndexFunc(b.was.Disks, func(old qemuargs.Disk) bool { return old.Name == d.Name })
+		if at < 0 || d.Image.Size <= b.was.Disks[at].Image.Size {
 			continue
 		}
-		size, err := disks.Room(ctx, b.client, was.Disks[at], d.Image.Size)
+		grown := b.was.Disks[at]
+		room, has, err := b.looks.Room(ctx, b.client, grown, d.Image.Size)
 		if err != nil {
-			return next, fmt.Errorf("change disks[%s]: %w", d.Name, err)
+			return nil, fmt.Errorf("change disks[%s]: %w", d.Name, err)
 		}
-		d.Image.Size = size
+		from, to := b.was, b.was
+		to.Disks = slices.Clone(to.Disks)
+		to.Disks[at].Image.Size = max(room, has)
+		of, _ := qemuargs.Become(&from, &to, nil)
+		if room <= has { // nothing grows, and the Machine takes note of the size
+			of = []qemuargs.Change{{Part: "disks[" + d.Name + "]", Entry: to.Disks[at]}}
+		}
+		changes = append(changes, of...)
 	}
-	return next, nil
+	return changes, nil
 }
 
 // broughtTo returns the names of the files that virt-handler brings for changes.
@@ -102,20 +115,26 @@ func broughtTo(changes []qemuargs.Change) (names []string) {
 
 // becoming carries out changes beside the loop.
 type becoming struct {
-	launcher *launcher // for its loop alone
+	// changed notes each change, and the names of the taps that came with it.
+	changed  func(qemuargs.Change, map[string]string) error
 	client   *qmp.Client
 	events   *awaited
 	log      *slog.Logger
-	machine  string // its UUID
+	was      qemuargs.Machine
+	looks    *disks.Looks
 	files    map[string]*os.File
 	patience time.Duration
 }
 
-// run carries out the changes, and returns how many there were. After each, the Machine is another.
+// run carries out the changes, and returns how many there were. After each, the Machine is another. A cancel ends it
+// between two changes: what QEMU was told cannot be taken back by not waiting.
 func (b *becoming) run(ctx context.Context, changes []qemuargs.Change) (done int64, err error) {
 	for _, c := range changes {
-		if err := ctx.Err(); err != nil {
-			return done, err
+		switch err := ctx.Err(); {
+		case err != nil && done == 0:
+			return 0, err
+		case err != nil:
+			return done, fmt.Errorf("canceled after %d changes", done)
 		}
 		if err := b.change(ctx, c); err != nil {
 			return done, fmt.Errorf("change %s: %w", c.Part, err)
@@ -124,7 +143,7 @@ func (b *becoming) run(ctx context.Context, changes []qemuargs.Change) (done int
 		if nic, ok := c.Entry.(qemuargs.NIC); ok {
 			taps = stats.Taps([]qemuargs.NIC{nic}, b.files)
 		}
-		if err := b.launcher.changed(context.WithoutCancel(ctx), c, taps); err != nil {
+		if err := b.changed(c, taps); err != nil {
 			return done, err
 		}
 		done++
@@ -140,9 +159,10 @@ func (l *launcher) changed(ctx context.Context, c qemuargs.Change, taps map[stri
 		defer close(done)
 		l.sets = setsAfter(l.sets, c)
 		l.changeMachine(func(m *qemuargs.Machine) { *m = m.Apply(c) })
-		known := *l.source
-		l.source = &stats.Source{Machine: &l.start.Machine, Taps: maps.Clone(known.Taps), PID: known.PID,
-			Client: known.Client, Helpers: known.Helpers}
+		// Another goroutine may read the old source, and keeps what it has seen there.
+		old := l.source
+		l.source = &stats.Source{Machine: &l.start.Machine, Taps: maps.Clone(old.Taps), PID: old.PID, Client: old.Client,
+			Helpers: old.Helpers}
 		maps.Copy(l.source.Taps, taps)
 		l.link.Report(l.report())
 	}:
@@ -172,8 +192,9 @@ func setsAfter(sets qemuargs.Sets, c qemuargs.Change) qemuargs.Sets {
 	return sets
 }
 
-// change carries out one change. If a step fails, the steps before it are undone. Once the guest has let go of a
-// device, the change is made: what is left of the device is in QEMU alone, and steps that fail then are logged.
+// change carries out one change. If a step fails, it and the steps before it are undone: a step that QEMU has not
+// answered in time may be done later. Once the guest has let go of a device, the change is made: what is left of the
+// device is in QEMU alone, and steps that fail then are logged.
 func (b *becoming) change(ctx context.Context, c qemuargs.Change) error {
 	undo, err := b.prepare(ctx, c)
 	if err != nil {
@@ -187,12 +208,31 @@ func (b *becoming) change(ctx context.Context, c qemuargs.Change) error {
 		case gone:
 			b.log.Warn("cannot clean up after a device", "part", c.Part, "step", step.String(), "error", err)
 		default:
-			b.undo(context.WithoutCancel(ctx), c.Steps[:i])
+			done := c.Steps[:i]
+			if errors.Is(err, context.DeadlineExceeded) {
+				done = c.Steps[:i+1]
+			}
+			b.undo(context.WithoutCancel(ctx), done)
 			undo()
 			return err
 		}
 	}
+	if gone {
+		b.cleanUp(c)
+	}
 	return nil
+}
+
+// cleanUp removes what was made for a disk that is gone.
+func (b *becoming) cleanUp(c qemuargs.Change) {
+	for _, d := range b.was.Disks {
+		if c.Part != "disks["+d.Name+"]" {
+			continue
+		}
+		if err := disks.Unplugged(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			b.log.Warn("cannot remove what was made for a disk", "disk", d.Name, "error", err)
+		}
+	}
 }
 
 // prepare makes and opens what a disk needs that comes. undo removes what was made.
@@ -202,7 +242,7 @@ func (b *becoming) prepare(ctx context.Context, c qemuargs.Change) (undo func(),
 	if !comes || !slices.ContainsFunc(c.Steps, func(s qemuargs.Step) bool { return s.Command == "blockdev-add" }) {
 		return undo, nil
 	}
-	file, err := disks.Plug(ctx, disk, b.machine, b.patience, b.log)
+	file, err := disks.Plug(ctx, disk, b.was.UUID, b.patience, b.log)
 	if err != nil {
 		return undo, err
 	}
@@ -240,7 +280,7 @@ func (b *becoming) step(ctx context.Context, step qemuargs.Step) error {
 	if step.Wait == qemuargs.WaitDeleted && isGone(err) {
 		return nil // it went when nobody waited any more
 	}
-	if err != nil || heard == nil {
+	if err != nil || heard == nil || b.isOpen(ctx, step) {
 		return err
 	}
 	return b.await(ctx, step, heard)
@@ -261,12 +301,26 @@ func (b *becoming) await(ctx context.Context, step qemuargs.Step, heard <-chan s
 		case <-again.C:
 		}
 		switch err := b.tell(ctx, byForce(step)); {
-		case isGone(err):
+		case isGone(err), err == nil && b.isOpen(ctx, step):
 			return nil
 		case err != nil && ctx.Err() == nil:
 			b.log.Debug("ask the guest again", "step", step.String(), "error", err)
 		}
 	}
+}
+
+// isOpen reports whether a step waits for a drive that is open already: QEMU tells nothing then.
+func (b *becoming) isOpen(ctx context.Context, step qemuargs.Step) bool {
+	if step.Wait != qemuargs.WaitTray {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	open, err := b.client.TrayIsOpen(ctx, step.Device)
+	if err != nil {
+		b.log.Debug("look whether a drive is open", "device", step.Device, "error", err)
+	}
+	return open
 }
 
 // byForce returns a step as it is asked again: a drive that the guest holds shut is opened by force.
@@ -323,9 +377,9 @@ func (a *awaited) note(e monitor.Event) {
 	}
 }
 
-// tell gives QEMU the command of a step.
+// tell gives QEMU the command of a step. A cancel does not end it: QEMU would do it all the same.
 func (b *becoming) tell(ctx context.Context, step qemuargs.Step) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 	defer cancel()
 	var along []*os.File
 	if step.File != nil {

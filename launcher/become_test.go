@@ -90,7 +90,7 @@ func TestBecome(t *testing.T) {
 		{withMedium(down, medium+".2"), 2, nil},
 		{down, 1, nil},
 		{without, 1, nil},
-		{down, 1, nil},
+		{down, 2, nil}, // the disk is last, and then in its place
 	} {
 		job, now, err := v.becomes(c.next, c.files...)
 		if err != nil || job.State != control.JobDone || job.Done != c.changes || job.Total != c.changes {
@@ -139,13 +139,20 @@ func TestBecomeLeavesWhatFails(t *testing.T) {
 		}
 	}
 
-	// The card's place is taken by then, so QEMU refuses it.
+	taken := with
+	taken.NICs = slices.Clone(with.NICs)
+	taken.NICs[0].PCI.Bus = "pci.2"
+	if _, _, err := v.becomes(taken, lan); err == nil || !strings.Contains(err.Error(), "needs a restart: nics[lan].pci") {
+		t.Errorf("a card where the controller is: %v", err)
+	}
+
+	// QEMU knows no such card.
 	bad := with
 	bad.NICs = slices.Clone(with.NICs)
-	bad.NICs[0].PCI.Bus = "pci.2"
+	bad.NICs[0].Driver = "no-such-card"
 	job, now, err := v.becomes(bad, lan)
 	if err != nil || job.State != control.JobFailed || job.Done != 1 ||
-		!strings.Contains(job.Error, "change nics[lan]: ") || !strings.Contains(job.Error, "in use") {
+		!strings.Contains(job.Error, "change nics[lan]: ") || !strings.Contains(job.Error, "no-such-card") {
 		t.Errorf("%+v, %v", job, err)
 	}
 	if now.SCSI == nil || len(now.NICs) > 0 || len(now.Disks) != 1 {

@@ -124,6 +124,7 @@ type launcher struct {
 	linking bool
 	sets    qemuargs.Sets // descriptor sets that QEMU has
 	awaited awaited
+	looks   disks.Looks
 	jobs    jobs
 	source  *stats.Source // nil until QEMU was started
 	moving  moving

@@ -100,7 +100,7 @@ func TestEachCommandHasAnOperation(t *testing.T) {
 // commands returns the values of the protocol's constants Command….
 func commands(t *testing.T) []string {
 	t.Helper()
-	constant := regexp.MustCompile(`(?m)^\s+Command\w+\s+= "([a-z-]+)"`)
+	constant := regexp.MustCompile(`(?m)^(?:const)?\s+Command\w+\s+= "([a-z-]+)"`)
 	files, err := filepath.Glob("control/*.go")
 	if err != nil {
 		t.Fatal(err)

@@ -8,12 +8,17 @@ import (
 
 // Apply returns the machine after a change. It changes nothing that the machine shares with others.
 func (m Machine) Apply(c Change) Machine {
+	if c.Part == "" {
+		return c.Entry.(Machine)
+	}
 	path, entry, listed := strings.Cut(c.Part, "[")
 	at := reflect.ValueOf(&m).Elem()
 	for name := range strings.SplitSeq(path, ".") {
 		if at.Kind() == reflect.Pointer {
 			own := reflect.New(at.Type().Elem())
-			own.Elem().Set(at.Elem())
+			if !at.IsNil() {
+				own.Elem().Set(at.Elem())
+			}
 			at.Set(own)
 			at = own.Elem()
 		}

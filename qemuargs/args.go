@@ -141,6 +141,22 @@ func Quote(program string, args []Arg) string {
 	return strings.Join(lines, " \\\n") + "\n"
 }
 
+// QuoteWords does the same with a process' argument vector, which begins with the program.
+func QuoteWords(words []string) string {
+	var text strings.Builder
+	for i, word := range words {
+		switch {
+		case i == 0:
+			text.WriteString(shellQuote(word))
+		case strings.HasPrefix(word, "-") && words[i-1] != "-append": // the kernel's arguments may begin with anything
+			text.WriteString(" \\\n  " + word)
+		default:
+			text.WriteString(" " + shellQuote(word))
+		}
+	}
+	return text.String() + "\n"
+}
+
 // shellQuote leaves alone what no shell would touch.
 func shellQuote(s string) string {
 	plain := s != "" && strings.IndexFunc(s, func(r rune) bool {

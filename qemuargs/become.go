@@ -8,11 +8,13 @@ import (
 // Change is what a running machine does to become another, for one part. Some parts take two changes, such as a CD-ROM
 // drive that gets another medium: one goes, and then the other comes.
 type Change struct {
-	// Part is the part's path in the Machine's JSON, in which an entry of a list is named: disks[data].
+	// Part is the part's path in the Machine's JSON, in which an entry of a list is named: disks[data]. It is empty where
+	// only the order of lists changes.
 	Part string
 	// Steps follow one another. There are none for what QEMU need not know, such as which root ports are spare.
 	Steps []Step
-	// Entry is what the Machine has of the part afterwards, such as a Disk; nil if the part is gone.
+	// Entry is what the Machine has of the part afterwards, such as a Disk; nil if the part is gone. It is the Machine if
+	// there is no part.
 	Entry any
 }
 
@@ -26,7 +28,7 @@ func Become(from, to *Machine, sets Sets) (changes []Change, restart []string) {
 	was, next := from.live(), to.live()
 	for _, p := range slices.Backward(was) {
 		if find(next, p.name) == nil && p.plugs() {
-			changes = append(changes, Change{Part: p.name, Steps: unplug(p, running)})
+			changes = append(changes, Change{Part: p.name, Steps: append(p.parting(), unplug(p, running)...)})
 		}
 	}
 	for _, p := range next {
@@ -44,7 +46,17 @@ func Become(from, to *Machine, sets Sets) (changes []Change, restart []string) {
 	for _, c := range changes {
 		now = now.Apply(c)
 	}
-	return changes, differences(reflect.ValueOf(now), reflect.ValueOf(*to), "")
+	restart = differences(reflect.ValueOf(now), reflect.ValueOf(*to), "")
+	before := from.Conflicts()
+	for _, path := range to.Conflicts() {
+		if !slices.Contains(before, path) {
+			restart = append(restart, path)
+		}
+	}
+	if len(restart) == 0 && !reflect.DeepEqual(now, *to) {
+		changes = append(changes, Change{Entry: *to}) // in another order
+	}
+	return changes, restart
 }
 
 // live is a part that a running machine can get, lose or change.
@@ -52,6 +64,8 @@ type live interface {
 	part
 	// plugs reports whether QEMU plugs and unplugs the part. It plugs nothing into the root bus, say.
 	plugs() bool
+	// parting returns the steps that come before QEMU unplugs the part.
+	parting() []Step
 	// become returns the changes, without their part's name, by which the part becomes another; none if it cannot.
 	become(next live, running liveFiles) []Change
 	// entry returns what the Machine has of the part.
@@ -81,8 +95,13 @@ func (m *Machine) live() (out []liveNamed) {
 	return out
 }
 
+// simple is of parts that QEMU unplugs at once.
+type simple struct{}
+
+func (simple) parting() []Step { return nil }
+
 // fixed is of parts that QEMU plugs, or leaves, as they are.
-type fixed struct{}
+type fixed struct{ simple }
 
 func (fixed) become(live, liveFiles) []Change { return nil }
 

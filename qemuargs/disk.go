@@ -183,7 +183,7 @@ func (d Disk) args(files files) []Arg {
 }
 
 // isEmpty reports whether the disk is a CD-ROM drive without a medium.
-func (d Disk) isEmpty() bool { return d.Image.Path == "" }
+func (d Disk) isEmpty() bool { return d.isCD() && d.Image == (Image{}) }
 
 // Blockdevs returns the -blockdev nodes of the disk, each before the one that
 // refers to it. The last is the one the device opens. An image in a volume is

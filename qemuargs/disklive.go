@@ -1,6 +1,9 @@
 package qemuargs
 
-import "reflect"
+import (
+	"reflect"
+	"slices"
+)
 
 // What becomes of a disk while the guest runs.
 
@@ -61,17 +64,25 @@ func (m medium) args(files files) []Arg {
 	return args[:len(args)-len(m.bridge())-1] // the drive is last, and what it sits on
 }
 
-// eject returns the steps that take the medium out: the tray opens, and the drive stays without a medium.
-func (d Disk) eject(running liveFiles) []Step {
+// parting takes the medium out of a drive that goes: QEMU 11.1 keeps the medium of a drive that it was put into while
+// the guest ran.
+func (d Disk) parting() []Step {
+	if !d.isCD() || d.isEmpty() {
+		return nil
+	}
 	drive := byDrive{ID: d.ID()}
-	shut := Step{Command: "blockdev-close-tray", Arguments: drive}
-	steps := []Step{
-		{Command: "blockdev-open-tray", Arguments: drive, Wait: WaitTray, Device: d.ID(), Undo: &shut},
+	return []Step{
+		{Command: "blockdev-open-tray", Arguments: drive, Wait: WaitTray, Device: d.ID(),
+			Undo: &Step{Command: "blockdev-close-tray", Arguments: drive}},
 		{Command: "blockdev-remove-medium", Arguments: drive,
 			Undo: &Step{Command: "blockdev-insert-medium", Arguments: byDrive{d.ID(), d.NodeName()}}},
-		shut,
 	}
-	return append(steps, unplug(medium{d}, running)...)
+}
+
+// eject returns the steps that take the medium out: the tray opens, and the drive stays without a medium.
+func (d Disk) eject(running liveFiles) []Step {
+	shut := Step{Command: "blockdev-close-tray", Arguments: byDrive{ID: d.ID()}}
+	return slices.Concat(d.parting(), unplug(medium{d}, running), []Step{shut})
 }
 
 // insert returns the steps that put the medium into the empty drive.

@@ -205,7 +205,8 @@ func (n NIC) Device() any {
 	return p
 }
 
-func (n NIC) entry() any { return n }
+func (n NIC) entry() any    { return n }
+func (NIC) parting() []Step { return nil }
 
 // plugs reports whether QEMU plugs the card: in a root port, and with a tap, which comes by itself. passt and cards of the
 // node come with their pod.

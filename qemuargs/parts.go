@@ -78,7 +78,7 @@ func (m *Machine) parts() []named {
 		func(c PluggedCPU) part { return cpuPlace{model: m.CPU.Model, PluggedCPU: c} })
 	if m.Memory != nil {
 		addAll(&l, "memory.devices", m.Memory.Devices, func(d MemoryDevice) string { return d.ID },
-			func(d MemoryDevice) part { return memoryPlace{m.sharesMemory(), d} })
+			func(d MemoryDevice) part { return memoryPlace{shared: m.sharesMemory(), MemoryDevice: d} })
 	}
 	addAll(&l, "ahci", m.AHCI, func(c AHCI) string { return c.ID }, func(c AHCI) part { return plain(c.args) })
 	if m.SCSI != nil {

@@ -56,6 +56,7 @@ type rootPortProps struct {
 
 func (RootPort) inherits() []Inherited { return nil }
 func (RootPort) plugs() bool           { return false }
+func (RootPort) parting() []Step       { return nil }
 func (p RootPort) entry() any          { return p }
 
 // become takes note of whether the port is spare: QEMU need not know.

@@ -101,6 +101,7 @@ func (c cpuPlace) args(files) []Arg {
 
 // memoryPlace is a memory device as a part. shared memory is the guest's and other programs'.
 type memoryPlace struct {
+	simple
 	shared bool
 	MemoryDevice
 }

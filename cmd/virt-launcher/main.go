@@ -24,6 +24,7 @@ const usage = `Usage: virt-launcher COMMAND [FLAGS]
 
 Commands:
   run         wait for virt-handler, run the VM it describes, and end with it: the first process of a VM's pod, which the pod has already
+  args        print the arguments of the QEMU that runs in this pod, as lines for a shell
   console     attach to the serial console of the VM in this pod; leave with Ctrl+]
   bind-claims end at once: a pod that does nothing else has its claims bound where a VM will run
   serve-files share a folder with the VM in this pod, by virtiofsd: serve-files [FLAGS] -- FLAGS OF VIRTIOFSD
@@ -45,6 +46,8 @@ func main() {
 		fmt.Print(usage)
 	case "run":
 		os.Exit(run(args))
+	case "args":
+		os.Exit(showArgs(args))
 	case "console":
 		os.Exit(console(args))
 	case "bind-claims":

@@ -18,10 +18,15 @@ import (
 )
 
 const (
-	// linkPatience is the wait after a link could not be changed: the launcher refuses while the guest is being migrated.
+	// refusedPatience is the wait after the launcher has begun no job: it refuses while the guest is being migrated.
+	refusedPatience = 10 * time.Second
+	// linkPatience is the wait after a link could not be changed.
 	linkPatience = 10 * time.Second
 	// growPatience is the wait after a disk could not be made larger.
 	growPatience = 5 * time.Minute
+	// followTimeout bounds all that a launcher is asked in one turn. A launcher that does not answer holds up no other VM
+	// for longer.
+	followTimeout = 30 * time.Second
 )
 
 // wish is what one part of a running machine is to be.
@@ -45,8 +50,12 @@ func (r *Reconciler) followSpec(ctx context.Context, vmi *v1.VirtualMachineInsta
 		return 0
 	}
 	now := r.Clock.Now()
-	for _, j := range launcher.SeeJobs(state.Jobs, control.JobBecome, now) {
-		forget(ctx, launcher, j)
+	ctx, cancel := context.WithTimeout(ctx, followTimeout)
+	defer cancel()
+	for _, e := range launcher.SeeJobs(state.Jobs, control.JobBecome, now) {
+		if !forget(ctx, launcher, e) {
+			break
+		}
 	}
 	busy := slices.ContainsFunc(state.Jobs, func(j control.Job) bool {
 		return j.Kind == control.JobBecome && !j.Finished()
@@ -73,26 +82,36 @@ func (w wish) ask(ctx context.Context, launcher *sessions.Session, running *qemu
 	if err == nil && reply.ID == 0 {
 		err = errors.New("the launcher names no job")
 	}
-	launcher.Attempted(w.part, w.wanted, reply.ID, err, now, w.patience)
+	if err != nil {
+		launcher.Refused(w.part, w.wanted, now.Add(refusedPatience))
+	} else {
+		launcher.Begun(w.part, w.wanted, reply.ID, w.patience)
+	}
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("the launcher does not change the machine", "part", w.part, "wanted", w.wanted,
 			"error", control.Short(err.Error()))
-		return w.patience
+		return refusedPatience
 	}
 	return 0
 }
 
-// forget takes the result of a job, and has the launcher drop it.
-func forget(ctx context.Context, launcher *sessions.Session, j control.Job) {
-	log := ctrl.LoggerFrom(ctx).WithValues("job", j.ID)
-	if j.State == control.JobDone {
-		log.Info("the launcher has changed the machine", "changes", j.Done)
-	} else {
-		log.Info("the machine could not be changed", "error", control.Short(j.Error))
+// forget takes the result of a job, and has the launcher drop it. It reports whether the launcher has answered. Jobs
+// that no wish waits for are logged only for whoever looks for a fault: a launcher may list as many as it likes.
+func forget(ctx context.Context, launcher *sessions.Session, e sessions.Ended) (answered bool) {
+	log := ctrl.LoggerFrom(ctx).WithValues("job", e.Job.ID, "part", e.Wish)
+	switch {
+	case e.Wish == "":
+		log.V(1).Info("a job that nobody waits for has ended")
+	case e.Job.State == control.JobDone:
+		log.Info("the launcher has changed the machine", "changes", e.Job.Done)
+	default:
+		log.Info("the machine could not be changed", "error", control.Short(e.Job.Error))
 	}
-	if err := launcher.Call(ctx, control.CommandForgetJob, control.JobRequest{ID: j.ID}, nil); err != nil {
+	err := launcher.Call(ctx, control.CommandForgetJob, control.JobRequest{ID: e.Job.ID}, nil)
+	if err != nil {
 		log.V(1).Info("the launcher still lists a job", "error", control.Short(err.Error()))
 	}
+	return err == nil
 }
 
 // wishes returns what the running machine is to be by the VMI, where it is not so yet. Links come first: who takes a

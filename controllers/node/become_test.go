@@ -173,7 +173,7 @@ func TestFailedWishIsTriedAgainInTime(t *testing.T) {
 	g.want(s, growPatience)
 	s.Client.Close()
 	g.clock.Step(growPatience)
-	g.want(s, growPatience)
+	g.want(s, refusedPatience)
 }
 
 // TestWishesHoldUpNoOther: links come first, one job runs at a time, and what fails holds up nothing else.

@@ -11,7 +11,7 @@ func TestWhichDisksCanGrow(t *testing.T) {
 	volume := qemuargs.Image{Volume: qemuargs.FileVolume}
 	for name, d := range map[string]qemuargs.Disk{"not in a volume": {}, "read": {Image: volume, ReadOnly: true},
 		"over": {Image: volume, Overlay: &qemuargs.Overlay{}}} {
-		if _, err := Room(t.Context(), nil, d, 1<<30); err == nil {
+		if _, _, err := (&Looks{}).Room(t.Context(), nil, d, 1<<30); err == nil {
 			t.Errorf("a disk %s could grow", name)
 		}
 	}

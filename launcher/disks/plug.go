@@ -2,6 +2,7 @@ package disks
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"time"
@@ -17,6 +18,14 @@ func Plug(ctx context.Context, d qemuargs.Disk, machine string, patience time.Du
 	if err := makeImage(d, machine, false); err != nil {
 		return nil, err
 	}
+	f, err := open(ctx, d, patience, log)
+	if err != nil {
+		return nil, errors.Join(err, Unplugged(d))
+	}
+	return f, nil
+}
+
+func open(ctx context.Context, d qemuargs.Disk, patience time.Duration, log *slog.Logger) (*os.File, error) {
 	m := &qemuargs.Machine{Disks: []qemuargs.Disk{d}}
 	if err := refuseIncomplete(m); err != nil {
 		return nil, err

@@ -2,6 +2,8 @@ package qmp
 
 import (
 	"context"
+	"fmt"
+	"path"
 
 	monitor "github.com/digitalocean/go-qemu/qmp"
 )
@@ -78,6 +80,9 @@ func (c *Client) QueryCPUsFast(ctx context.Context) ([]CPU, error) {
 
 // BlockDevice is a block backend of a device (qapi/block-core.json, BlockInfo).
 type BlockDevice struct {
+	// QDev is the device's id, or its path in QEMU's object tree.
+	QDev     string `json:"qdev"`
+	TrayOpen bool   `json:"tray_open"` // of a drive that has a tray
 	Inserted *struct {
 		NodeName string `json:"node-name"`
 		Image    struct {
@@ -91,6 +96,20 @@ func (c *Client) QueryBlock(ctx context.Context) ([]BlockDevice, error) {
 	var devices []BlockDevice
 	err := c.Execute(ctx, "query-block", nil, &devices)
 	return devices, err
+}
+
+// TrayIsOpen reports whether the tray of a drive is open, by the drive's device id.
+func (c *Client) TrayIsOpen(ctx context.Context, device string) (bool, error) {
+	devices, err := c.QueryBlock(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, d := range devices {
+		if path.Base(d.QDev) == device {
+			return d.TrayOpen, nil
+		}
+	}
+	return false, fmt.Errorf("QEMU has no drive %s", device)
 }
 
 // BlockResize gives a block node a new size, in bytes; its device tells the guest.

@@ -2,8 +2,10 @@ package resolve
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -24,6 +26,13 @@ func Amend(vmi *v1.VirtualMachineInstance, host Host, running *qemuargs.Machine)
 		return nil, errs
 	}
 	m.CPU.Plugged = plugged
+	for _, path := range m.Conflicts() {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices"),
+			fmt.Sprintf("the running machine has no place for %s; a restart places the devices anew", path)))
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
 	return m, nil
 }
 
@@ -93,14 +102,17 @@ func (b *build) keep() error {
 	}
 	m.MonitorObject = was.MonitorObject
 	if was.SCSI != nil {
-		m.SCSI = was.SCSI
+		m.SCSI = ptr.To(*was.SCSI)
 	}
 	if len(was.AHCI) > len(m.AHCI) {
-		m.AHCI = was.AHCI
+		m.AHCI = slices.Clone(was.AHCI)
 	}
 	m.SATA = m.SATA || was.SATA
 	if was.USB != nil && (m.USB == nil || m.USB.Ports < was.USB.Ports) {
-		m.USB = was.USB
+		m.USB = ptr.To(*was.USB)
+	}
+	if m.Clock.Start == 0 {
+		m.Clock.Start = was.Clock.Start // of the moment when QEMU began
 	}
 	keepNICs(m, was)
 	keepDisks(m, b.runningDisks())
@@ -108,18 +120,19 @@ func (b *build) keep() error {
 	return keepPorts(m, was, b.slots.plugged)
 }
 
-// keepNICs keeps who moves the packets of the cards that stay.
+// keepNICs keeps who moves the packets of the cards that stay, and whether their links are refreshed after a move.
 func keepNICs(m, was *qemuargs.Machine) {
 	for i := range m.NICs {
 		for _, old := range was.NICs {
 			if old.Name == m.NICs[i].Name {
-				m.NICs[i].Vhost = old.Vhost
+				m.NICs[i].Vhost, m.NICs[i].RefreshLink = old.Vhost, old.RefreshLink
 			}
 		}
 	}
 }
 
-// keepDisks keeps of the disks that stay what was decided when they came: the thread, and how their image was made.
+// keepDisks keeps of the disks that stay what was decided when they came: the thread, and how their image was made
+// and has grown.
 func keepDisks(m *qemuargs.Machine, was map[string]qemuargs.Disk) {
 	for i := range m.Disks {
 		d := &m.Disks[i]
@@ -129,7 +142,8 @@ func keepDisks(m *qemuargs.Machine, was map[string]qemuargs.Disk) {
 		}
 		d.IOThread, d.IOThreadPool = old.IOThread, old.IOThreadPool
 		made := d.Image
-		if made.Create, made.Packed = old.Image.Create, old.Image.Packed; made == old.Image {
+		made.Create, made.Packed, made.Size = old.Image.Create, old.Image.Packed, old.Image.Size
+		if made == old.Image {
 			d.Image = made
 		}
 	}
@@ -142,10 +156,17 @@ func keepThreads(m, was *qemuargs.Machine) {
 	for _, t := range threads {
 		has[t.ID] = true
 	}
+	var used []string
+	if m.SCSI != nil {
+		used = append(used, m.SCSI.IOThread)
+	}
 	for _, d := range m.Disks {
-		if d.IOThread != "" && !has[d.IOThread] {
-			has[d.IOThread] = true
-			threads = append(threads, qemuargs.IOThread{ID: d.IOThread})
+		used = append(append(used, d.IOThread), d.IOThreadPool...)
+	}
+	for _, id := range used {
+		if id != "" && !has[id] {
+			has[id] = true
+			threads = append(threads, qemuargs.IOThread{ID: id})
 		}
 	}
 	m.IOThreads = threads

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
@@ -42,8 +43,12 @@ func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.
 	}
 	m.NICs = append([]qemuargs.NIC(nil), m.NICs...)
 	for i, nic := range interfaces {
-		n := &m.NICs[i]
-		if n.Name != nic.Name || n.Queues != Queues(vmi, nic) || n.User != nil || n.HostDevice != "" {
+		at := slices.IndexFunc(m.NICs, func(n qemuargs.NIC) bool { return n.Name == nic.Name })
+		if at < 0 {
+			return nil, fmt.Errorf("the source's Machine has not the interface %q of the spec", nic.Name)
+		}
+		n := &m.NICs[at]
+		if n.Queues != Queues(vmi, nic) || n.User != nil || n.HostDevice != "" {
 			return nil, fmt.Errorf("the source's Machine has not the interface %q of the spec, with %d queues", nic.Name, Queues(vmi, nic))
 		}
 		if err := checkMAC(vmi, nic, n.MAC); err != nil {

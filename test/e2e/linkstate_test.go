@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // carrier waits until the guest's kernel and the VMI's status say what the link of its first card is.
@@ -73,6 +75,11 @@ func TestLinkState(t *testing.T) {
 	uid := m.runs("")
 	m.log().shows(`tiny: eth0 10\.0\.2\.2/24`)
 	pod := m.pod().Name
+	want := qemuargs.QuoteWords(m.qemu().Args)
+	got := kubectl(t, "-n", ns, "exec", pod, "--", "virt-launcher", "args")
+	if strings.TrimSpace(got) != strings.TrimSpace(want) {
+		t.Errorf("virt-launcher args prints %s, and QEMU has %s", got, want)
+	}
 
 	reached := func() error { return echoes(ns, m.get().Status.Interfaces[0].IP, 7) }
 	m.carrier("at first", v1.LinkUp)
@@ -101,5 +108,38 @@ func TestLinkState(t *testing.T) {
 	m.carrier("started down", v1.LinkDown)
 	m.setLink("up")
 	m.carrier("taken up after a start", v1.LinkUp)
+	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
+}
+
+// TestGuestFollowsThoughVirtHandlerIsKilled: links change and a disk grows though virt-handler is killed before it
+// asks the launcher, while the launcher does it, or before virt-handler has seen that it is done. No guest is
+// restarted.
+func TestGuestFollowsThoughVirtHandlerIsKilled(t *testing.T) {
+	ns := namespace(t)
+	claims{t, ns}.folder("data", "100Mi", "true")
+	m := createVM(t, ns, "cable", v1.RunStrategyAlways, bootsKernel, onClaim("data"))
+	uid := m.runs("")
+	m.carrier("at first", v1.LinkUp)
+	for i, delay := range []time.Duration{0, 30, 100, 200, 400, 800} {
+		state := []v1.InterfaceState{v1.LinkDown, v1.LinkUp}[i%2]
+		m.setLink(string(state))
+		<-time.After(delay * time.Millisecond)
+		killHandler(t)
+		m.carrier(fmt.Sprintf("killed %d ms after the change", delay), state)
+	}
+	shell := m.shell()
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		if _, err := output("", "kubectl", "-n", "kubevirt", "delete", "pod", "-l", "kubevirt.io=virt-handler",
+			"--force", "--grace-period=0"); err != nil {
+			t.Error(err)
+		}
+	}()
+	m.grow(shell, "data", 189<<20)
+	<-killed
+	if m.uid() != uid {
+		t.Error("the guest was restarted")
+	}
 	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 }

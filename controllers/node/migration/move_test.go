@@ -115,7 +115,7 @@ func newMovingTo(t *testing.T, name string) *moving {
 	})
 	netns := nodetest.PodNetwork(t)
 	machine := &qemuargs.Machine{Version: qemuargs.Version, Type: "pc-q35-7.2", Accelerator: qemuargs.TCG,
-		MemoryBytes: 64 << 20}
+		MemoryBytes: 64 << 20, Disks: []qemuargs.Disk{{Name: "root", Driver: qemuargs.VirtioBlk}}}
 	a, greeted := m.sessions()
 	b, alsoGreeted := a, greeted
 	if name != "here" {

@@ -37,7 +37,7 @@ func newMovingClaim(t *testing.T) *moving {
 	m.source.mu.Lock()
 	defer m.source.mu.Unlock()
 	machine := *m.source.state.Machine
-	machine.Disks = []qemuargs.Disk{{Name: "root", Image: qemuargs.Image{Path: "/claims/root/disk.img", Format: qemuargs.Raw, Volume: qemuargs.FileVolume, Create: 5}}}
+	machine.Disks = []qemuargs.Disk{{Name: "root", Driver: qemuargs.VirtioBlk, Image: qemuargs.Image{Path: "/claims/root/disk.img", Format: qemuargs.Raw, Volume: qemuargs.FileVolume, Create: 5}}}
 	m.source.state.Machine = &machine
 	return m
 }
@@ -47,7 +47,7 @@ func (m *moving) begins() {
 	m.Helper()
 	m.source.report(control.StateRunning)
 	launcher := m.here.Sessions.Get(types.NamespacedName{Namespace: "default", Name: m.status().SourcePod})
-	_, err := launcher.Await(m.Context(), func(s control.StateReport) bool { return s.Machine != nil && len(s.Machine.Disks) == 1 })
+	_, err := launcher.Await(m.Context(), func(s control.StateReport) bool { return s.Machine != nil && s.Machine.Disks[0].Image.Volume != "" })
 	if err != nil {
 		m.Fatal(err)
 	}

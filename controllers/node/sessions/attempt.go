@@ -35,39 +35,53 @@ func (s *Session) Attempt(wish string) Attempt {
 	return s.attempts[wish]
 }
 
-// Attempted notes what the launcher answered when it was asked for what is wanted: the job, or an error. patience is
-// how long what fails is not asked for again.
-func (s *Session) Attempted(wish, wanted string, job uint64, err error, now time.Time, patience time.Duration) {
+// Begun notes that the launcher has begun a job for what is wanted. patience is how long what fails is not asked for
+// again.
+func (s *Session) Begun(wish, wanted string, job uint64, patience time.Duration) {
+	s.setAttempt(wish, Attempt{wanted: wanted, job: job, patience: patience})
+}
+
+// Refused notes that the launcher has begun no job for what is wanted, and when it may be asked again.
+func (s *Session) Refused(wish, wanted string, again time.Time) {
+	s.setAttempt(wish, Attempt{wanted: wanted, after: again})
+}
+
+func (s *Session) setAttempt(wish string, a Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.attempts == nil {
 		s.attempts = map[string]Attempt{}
 	}
-	a := Attempt{wanted: wanted, job: job, patience: patience}
-	if err != nil {
-		a = Attempt{wanted: wanted, patience: patience, after: now.Add(patience)}
-	}
 	s.attempts[wish] = a
+}
+
+// Ended is a job that has ended, and the wish that it was for; empty for a job that no attempt waits for.
+type Ended struct {
+	Job  control.Job
+	Wish string
 }
 
 // SeeJobs takes the results of a launcher's jobs of a kind, and returns those that are new. A virt-handler that was
 // restarted sees results that no attempt of its own waits for, too. An attempt whose job the launcher no longer lists
 // has failed.
-func (s *Session) SeeJobs(jobs []control.Job, kind control.JobKind, now time.Time) (ended []control.Job) {
+func (s *Session) SeeJobs(jobs []control.Job, kind control.JobKind, now time.Time) (ended []Ended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	listed := map[uint64]control.Job{}
+	wishes, listed := map[uint64]string{}, map[uint64]control.Job{}
+	for wish, a := range s.attempts {
+		wishes[a.job] = wish
+	}
 	for _, j := range jobs {
 		if j.Kind != kind {
 			continue
 		}
 		listed[j.ID] = j
 		if j.Finished() && j.ID > s.seenJob {
-			ended = append(ended, j)
+			ended = append(ended, Ended{j, wishes[j.ID]})
 		}
 	}
-	for _, j := range ended {
-		s.seenJob = max(s.seenJob, j.ID)
+	for _, e := range ended {
+		s.seenJob = max(s.seenJob, e.Job.ID)
 	}
 	for wish, a := range s.attempts {
 		j, there := listed[a.job]
@@ -77,7 +91,7 @@ func (s *Session) SeeJobs(jobs []control.Job, kind control.JobKind, now time.Tim
 		case there && j.State == control.JobDone:
 			a.job, a.done = 0, true
 		default:
-			a = Attempt{wanted: a.wanted, patience: a.patience, after: now.Add(a.patience)}
+			a = Attempt{wanted: a.wanted, after: now.Add(a.patience)}
 		}
 		s.attempts[wish] = a
 	}

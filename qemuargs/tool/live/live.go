@@ -47,6 +47,9 @@ func (r Result) String() string {
 	for _, path := range r.Restart {
 		fmt.Fprintf(&s, "  needs a restart: %s\n", path)
 	}
+	if len(r.Restart) > 0 && len(r.Changes) > 0 {
+		s.WriteString("  the guest runs on as it is until then: a launcher takes all of the steps, or none\n")
+	}
 	return s.String()
 }
 

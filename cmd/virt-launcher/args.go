@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
+)
+
+// showArgs prints the arguments of the pod's QEMU. Whoever may run a command in the pod needs no shell for that, and
+// the image has none.
+func showArgs(args []string) int {
+	parse(flag.NewFlagSet("args", flag.ExitOnError), args)
+	words, err := runningQEMU(os.DirFS("/proc"))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "virt-launcher args: %v\n", err)
+		return 1
+	}
+	fmt.Print(qemuargs.QuoteWords(words))
+	return 0
+}
+
+var errNoQEMU = errors.New("no QEMU runs in this pod: the guest has not started yet, or has ended")
+
+// runningQEMU returns the argument vector of the QEMU among the processes of /proc.
+func runningQEMU(proc fs.FS) ([]string, error) {
+	files, err := fs.Glob(proc, "[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(proc, file)
+		if err != nil || len(text) == 0 {
+			continue // the process has ended, or is one of the kernel's
+		}
+		words := strings.Split(string(bytes.TrimSuffix(text, []byte{0})), "\x00")
+		if strings.HasPrefix(path.Base(words[0]), "qemu-system-") {
+			return words, nil
+		}
+	}
+	return nil, errNoQEMU
+}
