@@ -17,6 +17,8 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=.metadata.creationTimestamp,description="Age"
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=.status.printableStatus,description="Human readable status"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=.status.conditions[?(@.type=='Ready')].status,description="Whether the guest runs"
+// +kubebuilder:printcolumn:name="Run Strategy",type=string,priority=1,JSONPath=.spec.runStrategy,description="When the guest runs"
+// +kubebuilder:printcolumn:name="Restart Required",type=string,priority=1,JSONPath=.status.conditions[?(@.type=='RestartRequired')].status,description="Whether the running guest is not as the template says"
 type VirtualMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

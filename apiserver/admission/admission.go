@@ -61,13 +61,13 @@ func (k kind) in(group string) kind {
 	return k
 }
 
-// of makes a kind from its pure functions. validate gets a nil old if the object is new; warn gets the object
+// of makes a kind from its pure functions. validate and warn get a nil old if the object is new; warn gets the object
 // before validate fills in defaults. No function is called for an object that is being deleted: webhooks.yaml leaves it out
 // for fill, the check below for the others.
 func of[T any, P interface {
 	*T
 	metav1.Object
-}](resource, name string, fill func(P, Facts), validate func(object, old P, facts Facts) field.ErrorList, warn func(P, Facts) []string) kind {
+}](resource, name string, fill func(P, Facts), validate func(object, old P, facts Facts) field.ErrorList, warn func(object, old P, facts Facts) []string) kind {
 	k := kind{resource: resource, kind: schema.GroupKind{Group: v1.GroupVersion.Group, Kind: name}}
 	if fill != nil {
 		k.fill = func(raw []byte, facts Facts) (before, after []byte, err error) {
@@ -82,13 +82,13 @@ func of[T any, P interface {
 		if P(object).GetDeletionTimestamp() != nil {
 			return nil, nil, nil
 		}
-		warnings := warn(object, facts)
 		var before P
 		if len(old) > 0 {
 			if before, err = decode[T](old); err != nil {
 				before = nil // unreadable: the object counts as new
 			}
 		}
+		warnings := warn(object, before, facts)
 		return validate(object, before, facts), warnings, nil
 	}
 	return k

@@ -15,25 +15,38 @@ import (
 
 // This file says what an object asks for and does not get. It is taken all the same.
 
-func warnVMI(vmi *v1.VirtualMachineInstance, _ Facts) []string {
+func warnVMI(vmi, _ *v1.VirtualMachineInstance, _ Facts) []string {
 	return append(validation.AnnotationWarnings(vmi.Annotations, field.NewPath("metadata", "annotations")), warnSpec(&vmi.Spec, field.NewPath("spec"))...)
 }
 
-func warnVM(vm *v1.VirtualMachine, facts Facts) []string {
-	return warnTemplate(&vm.Spec.Template, field.NewPath("spec", "template"), facts)
+func warnVM(vm, old *v1.VirtualMachine, facts Facts) []string {
+	return append(warnTemplate(&vm.Spec.Template, field.NewPath("spec", "template"), facts), warnStaged(vm, old)...)
 }
 
-func warnReplicaSet(rs *v1.VirtualMachineInstanceReplicaSet, facts Facts) []string {
+// warnStaged says which changes of a template a running guest does not follow.
+func warnStaged(vm, old *v1.VirtualMachine) []string {
+	if old == nil || !old.Status.Created {
+		return nil
+	}
+	changes := vm.Since(old)
+	if len(changes) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("the guest runs on as it is until its next start (virtctl restart %s, or kubectl delete vmi %s): %s",
+		vm.Name, vm.Name, v1.FieldChanges(changes))}
+}
+
+func warnReplicaSet(rs, _ *v1.VirtualMachineInstanceReplicaSet, facts Facts) []string {
 	return warnTemplate(&rs.Spec.Template, field.NewPath("spec", "template"), facts)
 }
 
-func warnPool(pool *v1beta1.VirtualMachinePool, facts Facts) []string {
+func warnPool(pool, _ *v1beta1.VirtualMachinePool, facts Facts) []string {
 	return warnTemplate(&pool.Spec.VirtualMachineTemplate.Spec.Template, field.NewPath("spec", "virtualMachineTemplate", "spec", "template"), facts)
 }
 
-func warnPreset(*v1.VirtualMachineInstancePreset, Facts) []string { return nil }
+func warnPreset(_, _ *v1.VirtualMachineInstancePreset, _ Facts) []string { return nil }
 
-func warnKubeVirt(kv *v1.KubeVirt, _ Facts) []string {
+func warnKubeVirt(kv, _ *v1.KubeVirt, _ Facts) []string {
 	warnings := validation.KubeVirtWarnings(&kv.Spec)
 	if hasOperatorFinalizer(kv) {
 		warnings = append(warnings, "metadata.finalizers: "+operatorFinalizerSays)

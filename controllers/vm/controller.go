@@ -128,7 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if p.moved, err = r.movedNow(ctx, vm, now, p.disks.lost); err != nil {
 		return ctrl.Result{}, err
 	}
-	p.staged, p.links = staged(vm, now, cluster.Rollout()), links(vm, now, cluster.Rollout())
+	p.staged, p.links = staged(vm, now, cluster), links(vm, now, cluster.Rollout())
 	if err := r.writeStatus(ctx, vm,
 		observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now())), p.disks.lost...); err != nil {
 		return ctrl.Result{}, kit.IgnoreConflict(err)
@@ -502,8 +502,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, vm *v1.VirtualMachine, sta
 	return nil
 }
 
-// announce makes events of a new failure, of disks that are made anew, and of disks that are to be copied or
-// were not copied.
+// announce makes events of a new failure, of a guest that needs a restart, of disks that are made anew, and of disks
+// that are to be copied or were not copied.
 func (r *Reconciler) announce(before, vm *v1.VirtualMachine, lost []string) {
 	for _, claim := range lost {
 		if before.Status.Holds(claim) {
@@ -519,6 +519,10 @@ func (r *Reconciler) announce(before, vm *v1.VirtualMachine, lost []string) {
 			}
 			r.Events.Eventf(vm, nil, how, c.Reason, "UpdateVolumes", "%s", control.Short(c.Message))
 		}
+	}
+	if c := vm.Status.Condition(v1.ConditionRestartRequired); c != nil &&
+		before.Status.Condition(v1.ConditionRestartRequired) == nil {
+		r.Events.Eventf(vm, nil, corev1.EventTypeNormal, string(c.Type), "Update", "%s", control.Short(c.Message))
 	}
 	c, old := vm.Status.Condition(v1.ConditionFailure), before.Status.Condition(v1.ConditionFailure)
 	// CDI's text about a failure may change at every attempt of CDI's.

@@ -20,12 +20,13 @@ import (
 
 // staged returns why the guest of a VMI needs a restart to be as the VM's template says, or "" if it needs
 // none. It is pure. vmi may be nil.
-func staged(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.RolloutStrategy) string {
+func staged(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfiguration) string {
+	rollout := config.Rollout()
 	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil {
 		return ""
 	}
 	if !vm.IsOfTemplate(vmi) {
-		return "the template's spec was changed; the change holds from the next start on"
+		return changed(vm, vmi, config)
 	}
 	if _, staged := vm.VolumeUpdates(vmi, rollout); len(staged) > 0 {
 		return fmt.Sprintf("the template puts volume %s on another claim; the change holds from the next start on, and nothing is copied. With spec.updateVolumesStrategy Migration, a migration copies disks that the guest has written to, on file systems", staged[0].VolumeName)
@@ -44,6 +45,16 @@ func staged(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, rollout v1.Ro
 		return placement + "the change holds from the next start on, as " + why
 	}
 	return ""
+}
+
+// changed returns which fields of the template have changed since the guest was started, and what to do.
+func changed(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfiguration) string {
+	what := "the template's spec was changed"
+	if fields := vm.ChangedFields(vmi, config); len(fields) > 0 {
+		what += fmt.Sprintf(" (%s)", fields)
+	}
+	return bounded(fmt.Sprintf("%s; the change holds from the next start on: virtctl restart %s, or kubectl delete vmi %s",
+		what, vm.Name, vm.Name))
 }
 
 // staysPut returns why a guest cannot follow what its template says of nodes, or "" if it can.

@@ -48,17 +48,19 @@ func TestWhichTemplateChangesNeedARestart(t *testing.T) {
 		"placement, ended": {moves, v1.Succeeded, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
 			"", false},
 		"another field": {grows, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
-			"the template's spec was changed", false},
+			"the template's spec was changed (hostname is new); the change holds from the next start on: virtctl restart", false},
 		"both": {both, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
 			"the template's spec was changed", true},
 		"both, an instancetype": {sized, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
 			"the template's spec was changed", false},
 	} {
 		vm := machine(v1.RunStrategyAlways)
-		vmi := vm.Draft(false)
+		vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false)
+		v1.Default(vmi)
 		vmi.Status.Phase, vmi.Status.Conditions = c.phase, c.conditions
 		c.edit(vm)
-		if got := staged(vm, vmi, c.rollout); (got == "") != (c.staged == "") || !strings.Contains(got, c.staged) {
+		config := &v1.KubeVirtConfiguration{VMRolloutStrategy: &c.rollout}
+		if got := staged(vm, vmi, config); (got == "") != (c.staged == "") || !strings.Contains(got, c.staged) {
 			t.Errorf("%s: staged %q, want %q", what, got, c.staged)
 		}
 		if got := follows(vm, vmi, c.rollout); got != c.follows {

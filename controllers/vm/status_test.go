@@ -112,7 +112,7 @@ func TestConditionsOfAVM(t *testing.T) {
 	vm := machine(v1.RunStrategyAlways)
 	step := func(vmi *v1.VirtualMachineInstance, failed *failure, at metav1.Time, want ...string) {
 		t.Helper()
-		vm.Status = observe(vm, vmi, plan{staged: staged(vm, vmi, v1.RolloutLiveUpdate)}, failed, at)
+		vm.Status = observe(vm, vmi, plan{staged: staged(vm, vmi, nil)}, failed, at)
 		if diff := cmp.Diff(want, kinds(vm.Status.Conditions)); diff != "" {
 			t.Error(diff)
 		}

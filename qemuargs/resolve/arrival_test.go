@@ -52,7 +52,7 @@ func TestGuestHasItsMachineOnAnotherNode(t *testing.T) {
 		"target's QEMU":                      func(_ *Origin, h *Host) { h.QEMUVersion = "" },
 		"0 interfaces":                       func(o *Origin, _ *Host) { o.Machine.NICs = nil },
 		`interface "default"`:                func(o *Origin, _ *Host) { o.Machine.NICs[0].Queues = 200 },
-		"with 2 queues":                      func(o *Origin, _ *Host) { o.Machine.NICs[0].Name = "other" },
+		"has not the interface":              func(o *Origin, _ *Host) { o.Machine.NICs[0].Name = "other" },
 		"hardware address 02:00:00:00:00:02": func(o *Origin, _ *Host) { o.Machine.NICs[0].MAC = "02:00:00:00:00:02" },
 		"another binding":                    func(o *Origin, _ *Host) { o.Machine.NICs[0].Passt = "/run/kubeqemu-networks/0/passt.sock" },
 		"of the spec":                        func(o *Origin, _ *Host) { o.Machine.NICs[0].User = &qemuargs.UserNetwork{} },

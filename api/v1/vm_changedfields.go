@@ -1,0 +1,181 @@
+package v1
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// FieldChange is a field of a VirtualMachine's template that is not as the running guest has it.
+//
+// +kubebuilder:object:generate=false
+type FieldChange struct {
+	// Path below the template's spec, such as domain.cpu.cores or domain.devices.disks[data].serial. An entry of a list is
+	// named if it has a name.
+	Path string
+	// Was is what the guest has, and Is what the template says, as JSON; empty where there is nothing.
+	Was, Is string
+}
+
+// FieldChanges are several of them.
+//
+// +kubebuilder:object:generate=false
+type FieldChanges []FieldChange
+
+// String returns the first of the changes, and how many more there are.
+func (all FieldChanges) String() string {
+	const most = 8
+	var texts []string
+	for _, c := range all[:min(len(all), most)] {
+		texts = append(texts, c.String())
+	}
+	if more := len(all) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// String returns the change as a person reads it. Values are left out that are long, or outside the domain: a volume may
+// hold a script with a password.
+func (c FieldChange) String() string {
+	const longest = 40
+	switch {
+	case c.Was == "":
+		return c.Path + " is new"
+	case c.Is == "":
+		return c.Path + " is gone"
+	case !strings.HasPrefix(c.Path, "domain.") || len(c.Was) > longest || len(c.Is) > longest:
+		return c.Path
+	}
+	return fmt.Sprintf("%s: %s → %s", c.Path, strings.Trim(c.Was, `"`), strings.Trim(c.Is, `"`))
+}
+
+// ChangedFields returns the fields in which the guest that would be started now differs from the VirtualMachineInstance
+// that runs, but for those that a running guest follows by ways of their own: placement, claims and the states of links.
+// config is the cluster's. What an instancetype, a preference or a preset fills in is not known here: with one of them,
+// only what the template itself says is compared.
+func (vm *VirtualMachine) ChangedFields(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) FieldChanges {
+	made := vm.Draft(false)
+	partly := vm.Spec.Instancetype != nil || vm.Spec.Preference != nil || vmi.hasPresets()
+	if !partly {
+		if config == nil {
+			config = &KubeVirtConfiguration{}
+		}
+		vm.Identify(made, config)
+		Default(made)
+	}
+	is, was := comparedSpec(made.Spec), comparedSpec(vmi.Spec)
+	var changes FieldChanges
+	compareTrees("", was, is, partly, &changes)
+	return changes
+}
+
+// Since returns the fields of the template, and the instancetype and preference, that have changed since the
+// VirtualMachine was old, but for those that a running guest follows.
+func (vm *VirtualMachine) Since(old *VirtualMachine) FieldChanges {
+	var changes FieldChanges
+	compareTrees("", comparedSpec(old.Spec.Template.Spec), comparedSpec(vm.Spec.Template.Spec), false, &changes)
+	for _, named := range []struct {
+		path    string
+		was, is any
+	}{{"instancetype", old.Spec.Instancetype, vm.Spec.Instancetype}, {"preference", old.Spec.Preference, vm.Spec.Preference}} {
+		if !reflect.DeepEqual(named.was, named.is) {
+			changes = append(changes, FieldChange{named.path, leaf(named.was), leaf(named.is)})
+		}
+	}
+	return changes
+}
+
+// hasPresets reports whether presets were applied to the VirtualMachineInstance.
+func (vmi *VirtualMachineInstance) hasPresets() bool {
+	for key := range vmi.Annotations {
+		if strings.HasPrefix(key, PresetAnnotation) {
+			return true
+		}
+	}
+	return false
+}
+
+// comparedSpec returns a spec as a tree of JSON, without what is compared elsewhere.
+func comparedSpec(spec VirtualMachineInstanceSpec) any {
+	spec.Place(Placement{})
+	spec.StartStrategy = ""
+	spec.Domain.Devices.Interfaces = withoutLinkStates(spec.Domain.Devices.Interfaces)
+	spec.Volumes = slices.Clone(spec.Volumes)
+	for i := range spec.Volumes {
+		if spec.Volumes[i].updatable() {
+			spec.Volumes[i] = spec.Volumes[i].withoutClaim()
+		}
+	}
+	text, err := json.Marshal(&spec)
+	var tree any
+	if err != nil || json.Unmarshal(text, &tree) != nil {
+		return nil // it came as JSON
+	}
+	return tree
+}
+
+// compareTrees adds the differences of two trees. partly leaves out what only the old one has.
+func compareTrees(path string, was, is any, partly bool, changes *FieldChanges) {
+	old, now, both := objects(was, is)
+	switch {
+	case reflect.DeepEqual(was, is):
+	case !both:
+		if is != nil || !partly {
+			*changes = append(*changes, FieldChange{path, leaf(was), leaf(is)})
+		}
+	default:
+		keys := map[string]bool{}
+		for key := range old {
+			keys[key] = true
+		}
+		for key := range now {
+			keys[key] = true
+		}
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			below := strings.TrimPrefix(path+"."+key, ".")
+			if strings.HasPrefix(key, "[") {
+				below = path + key
+			}
+			compareTrees(below, old[key], now[key], partly, changes)
+		}
+	}
+}
+
+// objects returns two values as objects. A list whose entries have names is an object by these names.
+func objects(was, is any) (old, now map[string]any, both bool) {
+	old, was1 := object(was)
+	now, is1 := object(is)
+	return old, now, was1 && is1
+}
+
+func object(value any) (map[string]any, bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		return v, true
+	case []any:
+		out := map[string]any{}
+		for _, entry := range v {
+			fields, ok := entry.(map[string]any)
+			name, named := fields["name"].(string)
+			if !ok || !named {
+				return nil, false
+			}
+			out["["+name+"]"] = entry
+		}
+		return out, true
+	}
+	return nil, false
+}
+
+// leaf returns a value as JSON, or an empty text for none.
+func leaf(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil || string(text) == "null" {
+		return ""
+	}
+	return string(text)
+}
