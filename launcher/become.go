@@ -136,7 +136,7 @@ func (b *becoming) run(ctx context.Context, changes []qemuargs.Change) (done int
 		case err != nil:
 			return done, fmt.Errorf("canceled after %d changes", done)
 		}
-		if err := b.change(ctx, c); err != nil {
+		if err := b.change(context.WithoutCancel(ctx), c); err != nil {
 			return done, fmt.Errorf("change %s: %w", c.Part, err)
 		}
 		var taps map[string]string
@@ -204,7 +204,7 @@ func (b *becoming) change(ctx context.Context, c qemuargs.Change) error {
 	for i, step := range c.Steps {
 		switch err := b.step(ctx, step); {
 		case err == nil:
-			gone = gone || step.Wait == qemuargs.WaitDeleted
+			gone = gone || step.Wait == qemuargs.WaitDeleted || step.Command == "blockdev-del"
 		case gone:
 			b.log.Warn("cannot clean up after a device", "part", c.Part, "step", step.String(), "error", err)
 		default:

@@ -38,19 +38,41 @@ func (all FieldChanges) String() string {
 	return strings.Join(texts, "; ")
 }
 
-// String returns the change as a person reads it. Values are left out that are long, or outside the domain: a volume may
-// hold a script with a password.
+// String returns the change as a person reads it. Values are left out that may be secrets: a volume may hold a script
+// with a password, and the kernel's arguments a key.
 func (c FieldChange) String() string {
-	const longest = 40
 	switch {
 	case c.Was == "":
 		return c.Path + " is new"
 	case c.Is == "":
 		return c.Path + " is gone"
-	case !strings.HasPrefix(c.Path, "domain.") || len(c.Was) > longest || len(c.Is) > longest:
+	case !c.isPublic(c.Was) || !c.isPublic(c.Is):
 		return c.Path
 	}
 	return fmt.Sprintf("%s: %s → %s", c.Path, strings.Trim(c.Was, `"`), strings.Trim(c.Is, `"`))
+}
+
+// isPublic reports whether a value may be shown: numbers and switches, and short words of a few fields.
+func (c FieldChange) isPublic(value string) bool {
+	const longest = 40
+	var number json.Number
+	if value == "true" || value == "false" || json.Unmarshal([]byte(value), &number) == nil && value[0] != '"' {
+		return true
+	}
+	if len(value) > longest || value[0] != '"' {
+		return false
+	}
+	for _, prefix := range []string{"domain.cpu.", "domain.memory.", "domain.resources.", "domain.machine."} {
+		if strings.HasPrefix(c.Path, prefix) {
+			return true
+		}
+	}
+	for _, suffix := range []string{".bus", ".model", ".cache"} {
+		if strings.HasSuffix(c.Path, suffix) {
+			return true
+		}
+	}
+	return false
 }
 
 // ChangedFields returns the fields in which the guest that would be started now differs from the VirtualMachineInstance
@@ -59,6 +81,9 @@ func (c FieldChange) String() string {
 // only what the template itself says is compared.
 func (vm *VirtualMachine) ChangedFields(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) FieldChanges {
 	made := vm.Draft(false)
+	if !vm.NamesMachine() {
+		made.Spec.Domain.Machine = vmi.Spec.Domain.Machine // the VM's own, which its first start has found out
+	}
 	partly := vm.Spec.Instancetype != nil || vm.Spec.Preference != nil || vmi.hasPresets()
 	if !partly {
 		if config == nil {
@@ -71,6 +96,16 @@ func (vm *VirtualMachine) ChangedFields(vmi *VirtualMachineInstance, config *Kub
 	var changes FieldChanges
 	compareTrees("", was, is, partly, &changes)
 	return changes
+}
+
+// RestartAdvice returns how the VirtualMachine's guest is started anew. Whoever deletes the VirtualMachineInstance of
+// one that is started by requests alone stops it for good.
+func (vm *VirtualMachine) RestartAdvice() string {
+	advice := "virtctl restart " + vm.Name
+	if s := vm.Strategy(); s == RunStrategyAlways || s == RunStrategyOnce {
+		advice += ", or kubectl delete vmi " + vm.Name
+	}
+	return advice
 }
 
 // Since returns the fields of the template, and the instancetype and preference, that have changed since the
@@ -103,6 +138,7 @@ func (vmi *VirtualMachineInstance) hasPresets() bool {
 func comparedSpec(spec VirtualMachineInstanceSpec) any {
 	spec.Place(Placement{})
 	spec.StartStrategy = ""
+	spec.Domain.withoutFalse()
 	spec.Domain.Devices.Interfaces = withoutLinkStates(spec.Domain.Devices.Interfaces)
 	spec.Volumes = slices.Clone(spec.Volumes)
 	for i := range spec.Volumes {
@@ -121,8 +157,14 @@ func comparedSpec(spec VirtualMachineInstanceSpec) any {
 // compareTrees adds the differences of two trees. partly leaves out what only the old one has.
 func compareTrees(path string, was, is any, partly bool, changes *FieldChanges) {
 	old, now, both := objects(was, is)
+	before, list := was.([]any)
+	after, listed := is.([]any)
 	switch {
 	case reflect.DeepEqual(was, is):
+	case !both && list && listed && len(before) == len(after): // entries without names
+		for i := range before {
+			compareTrees(fmt.Sprintf("%s[%d]", path, i), before[i], after[i], partly, changes)
+		}
 	case !both:
 		if is != nil || !partly {
 			*changes = append(*changes, FieldChange{path, leaf(was), leaf(is)})

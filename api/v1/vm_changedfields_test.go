@@ -51,6 +51,15 @@ func TestChangedFieldsAreNamed(t *testing.T) {
 		}, "domain.devices.disks[data] is new; volumes[data] is new"},
 		"a secret": {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Volumes[1].CloudInitNoCloud.UserData = "password" },
 			"volumes[seed].cloudInitNoCloud.userData"},
+		"a machine type that the first start found out": {func(vm *VirtualMachine) {
+			vm.Annotations = map[string]string{MachineTypeAnnotation: "pc-q35-11.1"}
+		}, ""},
+		"what holds anyway": {func(vm *VirtualMachine) {
+			vm.Spec.Template.Spec.Domain.Devices.DisableHotplug = ptr.To(false)
+		}, ""},
+		"a key of the kernel": {func(vm *VirtualMachine) {
+			vm.Spec.Template.Spec.Domain.Chassis = &Chassis{Serial: "secret"}
+		}, "domain.chassis is new"},
 		"what is gone": {func(vm *VirtualMachine) {
 			spec := &vm.Spec.Template.Spec
 			spec.Volumes, spec.Domain.Devices.Disks = spec.Volumes[:1], spec.Domain.Devices.Disks[:1]

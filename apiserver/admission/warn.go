@@ -23,17 +23,16 @@ func warnVM(vm, old *v1.VirtualMachine, facts Facts) []string {
 	return append(warnTemplate(&vm.Spec.Template, field.NewPath("spec", "template"), facts), warnStaged(vm, old)...)
 }
 
-// warnStaged says which changes of a template a running guest does not follow.
+// warnStaged returns which changes of a template a running guest does not follow.
 func warnStaged(vm, old *v1.VirtualMachine) []string {
-	if old == nil || !old.Status.Created {
+	if old == nil || !old.Status.Created || vm.Strategy() == v1.RunStrategyHalted {
 		return nil
 	}
 	changes := vm.Since(old)
 	if len(changes) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("the guest runs on as it is until its next start (virtctl restart %s, or kubectl delete vmi %s): %s",
-		vm.Name, vm.Name, v1.FieldChanges(changes))}
+	return []string{fmt.Sprintf("a guest that runs takes this at its next start (%s): %s", vm.RestartAdvice(), changes)}
 }
 
 func warnReplicaSet(rs, _ *v1.VirtualMachineInstanceReplicaSet, facts Facts) []string {

@@ -52,10 +52,10 @@ func (r *Reconciler) followSpec(ctx context.Context, vmi *v1.VirtualMachineInsta
 	now := r.Clock.Now()
 	ctx, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
+	answers := true
 	for _, e := range launcher.SeeJobs(state.Jobs, control.JobBecome, now) {
-		if !forget(ctx, launcher, e) {
-			break
-		}
+		tell(ctx, e)
+		answers = answers && forget(ctx, launcher, e.Job.ID)
 	}
 	busy := slices.ContainsFunc(state.Jobs, func(j control.Job) bool {
 		return j.Kind == control.JobBecome && !j.Finished()
@@ -63,7 +63,7 @@ func (r *Reconciler) followSpec(ctx context.Context, vmi *v1.VirtualMachineInsta
 	for _, w := range wishes(vmi, state.Machine) {
 		ask, wait := launcher.Attempt(w.part).Next(w.wanted, now)
 		if ask && !busy {
-			wait = w.ask(ctx, launcher, state.Machine, now)
+			wait = r.ask(ctx, w, launcher, state.Machine)
 			busy = wait == 0
 		}
 		again = kit.Sooner(again, wait)
@@ -72,8 +72,8 @@ func (r *Reconciler) followSpec(ctx context.Context, vmi *v1.VirtualMachineInsta
 }
 
 // ask asks the launcher for what is wished. It returns the wait until it may be asked again, or 0 if a job has begun.
-func (w wish) ask(ctx context.Context, launcher *sessions.Session, running *qemuargs.Machine,
-	now time.Time) (again time.Duration) {
+func (r *Reconciler) ask(ctx context.Context, w wish, launcher *sessions.Session,
+	running *qemuargs.Machine) (again time.Duration) {
 	next := *running
 	next.NICs, next.Disks = slices.Clone(next.NICs), slices.Clone(next.Disks)
 	w.apply(&next)
@@ -82,22 +82,26 @@ func (w wish) ask(ctx context.Context, launcher *sessions.Session, running *qemu
 	if err == nil && reply.ID == 0 {
 		err = errors.New("the launcher names no job")
 	}
-	if err != nil {
-		launcher.Refused(w.part, w.wanted, now.Add(refusedPatience))
-	} else {
+	if err == nil {
 		launcher.Begun(w.part, w.wanted, reply.ID, w.patience)
+		return 0
 	}
-	if err != nil {
+	again = refusedPatience
+	if errors.Is(err, context.DeadlineExceeded) {
+		again = w.patience // and it may do it all the same
+	}
+	why := control.Short(err.Error())
+	// The call may have taken long.
+	if launcher.Refused(w.part, w.wanted, why, r.Clock.Now().Add(again)) {
 		ctrl.LoggerFrom(ctx).Info("the launcher does not change the machine", "part", w.part, "wanted", w.wanted,
-			"error", control.Short(err.Error()))
-		return refusedPatience
+			"error", why)
 	}
-	return 0
+	return again
 }
 
-// forget takes the result of a job, and has the launcher drop it. It reports whether the launcher has answered. Jobs
-// that no wish waits for are logged only for whoever looks for a fault: a launcher may list as many as it likes.
-func forget(ctx context.Context, launcher *sessions.Session, e sessions.Ended) (answered bool) {
+// tell logs how a job has ended. Jobs that no wish waits for are logged only for whoever looks for a fault: a launcher
+// may list as many as it likes.
+func tell(ctx context.Context, e sessions.Ended) {
 	log := ctrl.LoggerFrom(ctx).WithValues("job", e.Job.ID, "part", e.Wish)
 	switch {
 	case e.Wish == "":
@@ -107,9 +111,13 @@ func forget(ctx context.Context, launcher *sessions.Session, e sessions.Ended) (
 	default:
 		log.Info("the machine could not be changed", "error", control.Short(e.Job.Error))
 	}
-	err := launcher.Call(ctx, control.CommandForgetJob, control.JobRequest{ID: e.Job.ID}, nil)
+}
+
+// forget has the launcher drop a job whose result was seen. It reports whether the launcher has answered.
+func forget(ctx context.Context, launcher *sessions.Session, job uint64) (answered bool) {
+	err := launcher.Call(ctx, control.CommandForgetJob, control.JobRequest{ID: job}, nil)
 	if err != nil {
-		log.V(1).Info("the launcher still lists a job", "error", control.Short(err.Error()))
+		ctrl.LoggerFrom(ctx).V(1).Info("the launcher still lists a job", "job", job, "error", control.Short(err.Error()))
 	}
 	return err == nil
 }

@@ -522,7 +522,8 @@ func (r *Reconciler) announce(before, vm *v1.VirtualMachine, lost []string) {
 	}
 	if c := vm.Status.Condition(v1.ConditionRestartRequired); c != nil &&
 		before.Status.Condition(v1.ConditionRestartRequired) == nil {
-		r.Events.Eventf(vm, nil, corev1.EventTypeNormal, string(c.Type), "Update", "%s", control.Short(c.Message))
+		const longest = 1000 // of an event's note, in Kubernetes 1024
+		r.Events.Eventf(vm, nil, corev1.EventTypeNormal, string(c.Type), "Update", "%s", control.Cut(c.Message, longest))
 	}
 	c, old := vm.Status.Condition(v1.ConditionFailure), before.Status.Condition(v1.ConditionFailure)
 	// CDI's text about a failure may change at every attempt of CDI's.

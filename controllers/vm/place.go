@@ -50,11 +50,13 @@ func staged(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, config *v1.Ku
 // changed returns which fields of the template have changed since the guest was started, and what to do.
 func changed(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfiguration) string {
 	what := "the template's spec was changed"
+	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
+		what = "the template's spec, the instancetype or the preference was changed"
+	}
 	if fields := vm.ChangedFields(vmi, config); len(fields) > 0 {
 		what += fmt.Sprintf(" (%s)", fields)
 	}
-	return bounded(fmt.Sprintf("%s; the change holds from the next start on: virtctl restart %s, or kubectl delete vmi %s",
-		what, vm.Name, vm.Name))
+	return bounded(fmt.Sprintf("%s; the change holds from the next start on: %s", what, vm.RestartAdvice()))
 }
 
 // staysPut returns why a guest cannot follow what its template says of nodes, or "" if it can.

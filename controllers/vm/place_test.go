@@ -52,7 +52,7 @@ func TestWhichTemplateChangesNeedARestart(t *testing.T) {
 		"both": {both, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
 			"the template's spec was changed", true},
 		"both, an instancetype": {sized, v1.Running, []v1.VirtualMachineInstanceCondition{migratable}, v1.RolloutLiveUpdate,
-			"the template's spec was changed", false},
+			"the instancetype or the preference was changed (hostname is new)", false},
 	} {
 		vm := machine(v1.RunStrategyAlways)
 		vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false)

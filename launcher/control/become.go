@@ -8,10 +8,10 @@ const CommandBecome = "become"
 
 // JobBecome makes the running machine another. The job's target is JobTargetMachine, and its progress is the number of
 // changes. The Machine of each report is the one that the guest has by then.
-const (
-	JobBecome        JobKind = "become"
-	JobTargetMachine         = "machine"
-)
+const JobBecome JobKind = "become"
+
+// JobTargetMachine is the target of JobBecome.
+const JobTargetMachine = "machine"
 
 // BecomeRequest says what the running machine is to become. A change that fails is undone, and ends the job; the
 // changes before it stay.

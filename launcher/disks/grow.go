@@ -64,10 +64,10 @@ func (l *Looks) look(ctx context.Context, disk qemuargs.Disk, wanted int64) (int
 	told := make(chan answer, 1)
 	go func() {
 		size, err := roomFor(disk.Image, wanted)
-		told <- answer{size, err}
 		l.mu.Lock()
-		defer l.mu.Unlock()
 		delete(l.under, disk.Name)
+		l.mu.Unlock()
+		told <- answer{size, err}
 	}()
 	l.mu.Unlock()
 	defer l.mu.Lock()

@@ -26,7 +26,11 @@ func Amend(vmi *v1.VirtualMachineInstance, host Host, running *qemuargs.Machine)
 		return nil, errs
 	}
 	m.CPU.Plugged = plugged
+	before := running.Conflicts()
 	for _, path := range m.Conflicts() {
+		if slices.Contains(before, path) {
+			continue
+		}
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "domain", "devices"),
 			fmt.Sprintf("the running machine has no place for %s; a restart places the devices anew", path)))
 	}

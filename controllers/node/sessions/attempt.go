@@ -14,6 +14,7 @@ type Attempt struct {
 	job      uint64        // which does it now; 0 for none
 	patience time.Duration // until a failed attempt is made again
 	after    time.Time     // the earliest time of that
+	refusal  string        // what the launcher said when it began no job
 }
 
 // Next reports whether to ask for what is wanted, and how long to wait before that. While a job runs there is nothing
@@ -41,18 +42,21 @@ func (s *Session) Begun(wish, wanted string, job uint64, patience time.Duration)
 	s.setAttempt(wish, Attempt{wanted: wanted, job: job, patience: patience})
 }
 
-// Refused notes that the launcher has begun no job for what is wanted, and when it may be asked again.
-func (s *Session) Refused(wish, wanted string, again time.Time) {
-	s.setAttempt(wish, Attempt{wanted: wanted, after: again})
+// Refused notes that the launcher has begun no job for what is wanted, why, and when it may be asked again. It reports
+// whether the launcher said something else before.
+func (s *Session) Refused(wish, wanted, why string, again time.Time) (news bool) {
+	return s.setAttempt(wish, Attempt{wanted: wanted, refusal: why, after: again}).refusal != why
 }
 
-func (s *Session) setAttempt(wish string, a Attempt) {
+// setAttempt returns the attempt before.
+func (s *Session) setAttempt(wish string, a Attempt) (before Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.attempts == nil {
 		s.attempts = map[string]Attempt{}
 	}
-	s.attempts[wish] = a
+	before, s.attempts[wish] = s.attempts[wish], a
+	return before
 }
 
 // Ended is a job that has ended, and the wish that it was for; empty for a job that no attempt waits for.
