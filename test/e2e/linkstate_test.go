@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,41 @@ func TestMigrationLinkState(t *testing.T) {
 	kubectl(t, "-n", ns, "delete", "vm", m.name, "--timeout=600s")
 }
 
+// waitsForARestart changes a field of the template that the running guest does not follow, and checks who says so: a
+// warning, the condition, an event, and a column.
+func (m vm) waitsForARestart() {
+	m.t.Helper()
+	const field = "domain.cpu.cores: 1 → 2"
+	out, err := exec.Command("kubectl", "-n", m.namespace, "patch", "vm", m.name, "--type=merge", "--patch",
+		`{"spec":{"template":{"spec":{"domain":{"cpu":{"cores":2}}}}}}`).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "Warning: a guest that runs takes this at its next start") {
+		m.t.Errorf("kubectl patch: %v: %s", err, out)
+	}
+	if err := poll(func() error {
+		c := m.machine().Status.Condition(v1.ConditionRestartRequired)
+		if c == nil || !strings.Contains(c.Message, field) || !strings.Contains(c.Message, "virtctl restart "+m.name) {
+			return fmt.Errorf("RestartRequired is %+v", c)
+		}
+		return nil
+	}); err != nil {
+		m.t.Error(err)
+	}
+	wide := kubectl(m.t, "-n", m.namespace, "get", "vm", m.name, "-o", "wide")
+	if !strings.Contains(wide, "RESTART REQUIRED") || !strings.Contains(wide, "Always         True") {
+		m.t.Errorf("kubectl get vm -o wide: %s", wide)
+	}
+	if err := poll(func() error {
+		said, err := output("", "kubectl", "-n", m.namespace, "get", "events.events.k8s.io", "--field-selector",
+			"reason=RestartRequired")
+		if err == nil && !strings.Contains(said, field) {
+			err = fmt.Errorf("the events are %s", said)
+		}
+		return err
+	}); err != nil {
+		m.t.Error(err)
+	}
+}
+
 // TestLinkState: the guest's kernel sees the cable pulled and plugged in again while the guest runs, without a restart, and a
 // guest that starts with its link down finds no carrier.
 func TestLinkState(t *testing.T) {
@@ -103,6 +139,7 @@ func TestLinkState(t *testing.T) {
 		t.Errorf("the VM was restarted, or has to be: %+v", vm.Status)
 	}
 
+	m.waitsForARestart()
 	kubectl(t, "-n", ns, "delete", "vmi", m.name, "--wait=false")
 	m.runs(uid)
 	m.carrier("started down", v1.LinkDown)
