@@ -64,7 +64,7 @@ func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig)
 		name := v1.PasstContainerPrefix + strconv.Itoa(i)
 		addSidecar(pod, socketSidecar{name: name, command: passt(vmi, nic, config.GuestAddress),
 			resources: passtResources(vmi, nic),
-			volume:    name, size: passtSocketSize, at: layout.PasstFolder(i), own: layout.PasstSocketDir,
+			volume:    name, size: passtSocketSize, at: layout.PasstFolder(nic.Name), own: layout.PasstSocketDir,
 			seccomp: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost,
 				LocalhostProfile: ptr.To(v1.PasstProfile)}})
 	}

@@ -153,12 +153,11 @@ func OwnFileSystemSocket() string { return path.Join(FileSystemSocketDir, fileSy
 // passtSocket is the socket's name in its folder.
 const passtSocket = "passt.sock"
 
-// PasstFolder returns the folder with the socket of an interface's passt, in the launcher's container. place is the
-// interface's in the spec.
-func PasstFolder(place int) string { return path.Join(PasstDir, strconv.Itoa(place)) }
+// PasstFolder returns the folder with the socket of an interface's passt, in the launcher's container.
+func PasstFolder(nic string) string { return path.Join(PasstDir, nic) }
 
 // PasstSocket returns the socket of an interface's passt, in the launcher's container.
-func PasstSocket(place int) string { return path.Join(PasstFolder(place), passtSocket) }
+func PasstSocket(nic string) string { return path.Join(PasstFolder(nic), passtSocket) }
 
 // OwnPasstSocket returns the same socket in passt's container.
 func OwnPasstSocket() string { return path.Join(PasstSocketDir, passtSocket) }

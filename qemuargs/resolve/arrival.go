@@ -42,7 +42,7 @@ func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.
 		return nil, fmt.Errorf("the source's Machine has %d interfaces, and the spec %d", len(m.NICs), len(interfaces))
 	}
 	m.NICs = append([]qemuargs.NIC(nil), m.NICs...)
-	for i, nic := range interfaces {
+	for _, nic := range interfaces {
 		at := slices.IndexFunc(m.NICs, func(n qemuargs.NIC) bool { return n.Name == nic.Name })
 		if at < 0 {
 			return nil, fmt.Errorf("the source's Machine has not the interface %q of the spec", nic.Name)
@@ -58,7 +58,7 @@ func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.
 			return nil, fmt.Errorf("the source's Machine has another binding than the spec at the interface %q", nic.Name)
 		}
 		if n.Passt != "" {
-			n.Passt, n.Vhost = layout.PasstSocket(i), false
+			n.Passt, n.Vhost = layout.PasstSocket(nic.Name), false
 		}
 		n.Vhost = n.Vhost && host.VhostNet
 	}

@@ -41,7 +41,7 @@ func TestGuestHasItsMachineOnAnotherNode(t *testing.T) {
 	byPasst, others := vmi.DeepCopy(), good()
 	byPasst.Spec.Domain.Devices.Interfaces[0].PasstBinding = &v1.InterfacePasstBinding{}
 	others.Machine.NICs[0] = qemuargs.NIC{Name: "default", Queues: 1, MAC: "02:00:00:00:00:01", Passt: "/run/elsewhere", Vhost: true}
-	if got, err = Arrival(byPasst, others, host); err != nil || got.NICs[0].Passt != "/run/kubeqemu-networks/0/passt.sock" || got.NICs[0].Vhost {
+	if got, err = Arrival(byPasst, others, host); err != nil || got.NICs[0].Passt != "/run/kubeqemu-networks/default/passt.sock" || got.NICs[0].Vhost {
 		t.Errorf("with passt: %+v, %v", got, err)
 	}
 	for says, change := range map[string]func(*Origin, *Host){
@@ -54,7 +54,7 @@ func TestGuestHasItsMachineOnAnotherNode(t *testing.T) {
 		`interface "default"`:                func(o *Origin, _ *Host) { o.Machine.NICs[0].Queues = 200 },
 		"has not the interface":              func(o *Origin, _ *Host) { o.Machine.NICs[0].Name = "other" },
 		"hardware address 02:00:00:00:00:02": func(o *Origin, _ *Host) { o.Machine.NICs[0].MAC = "02:00:00:00:00:02" },
-		"another binding":                    func(o *Origin, _ *Host) { o.Machine.NICs[0].Passt = "/run/kubeqemu-networks/0/passt.sock" },
+		"another binding":                    func(o *Origin, _ *Host) { o.Machine.NICs[0].Passt = "/run/kubeqemu-networks/default/passt.sock" },
 		"of the spec":                        func(o *Origin, _ *Host) { o.Machine.NICs[0].User = &qemuargs.UserNetwork{} },
 	} {
 		from, to := good(), host

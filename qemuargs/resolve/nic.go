@@ -34,7 +34,7 @@ const (
 // nics adds the network cards.
 func nics(b *build) {
 	for i, nic := range b.devices().Interfaces {
-		n := card(b, i, nic)
+		n := card(b, nic)
 		if nic.SRIOV != nil && n.User == nil && !qemuargs.IsPCIAddress(n.HostDevice) {
 			b.errs = append(b.errs, field.Forbidden(field.NewPath("spec", "domain", "devices", "interfaces").Index(i).Child("sriov"),
 				fmt.Sprintf("the pod has no network card of the node for it (%q): the resource of the "+
@@ -45,7 +45,7 @@ func nics(b *build) {
 }
 
 // card returns an interface's network card: a tap's, unless the interface or the host says otherwise.
-func card(b *build, i int, nic v1.Interface) qemuargs.NIC {
+func card(b *build, nic v1.Interface) qemuargs.NIC {
 	facts := b.host.NICs[nic.Name]
 	n := qemuargs.NIC{Name: nic.Name, Driver: nicDrivers[nic.Model], MAC: MAC(b.vmi, nic, facts), MTU: facts.MTU,
 		Queues: Queues(b.vmi, nic), BootIndex: ptr.Deref(nic.BootOrder, 0), ACPIIndex: nic.ACPIIndex,
@@ -64,7 +64,7 @@ func card(b *build, i int, nic v1.Interface) qemuargs.NIC {
 	}
 	if nic.PasstBinding != nil && n.User == nil {
 		// passt tells the guest its MTU, and no packet of the guest's leaves the pod.
-		n.Passt, n.MTU, n.Vhost = layout.Below(b.host.Root, layout.PasstSocket(i)), 0, false
+		n.Passt, n.MTU, n.Vhost = layout.Below(b.host.Root, layout.PasstSocket(nic.Name)), 0, false
 	}
 	transitional := b.devices().Transitional()
 	if transitional && n.IsVirtio() {

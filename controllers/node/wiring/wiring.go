@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -106,7 +107,12 @@ func Plan(vmi *v1.VirtualMachineInstance, machine *qemuargs.Machine,
 		if nic.SRIOV != nil || nic.PasstBinding != nil {
 			continue // QEMU has the card itself; passt uses the pod's network as any program does
 		}
-		c := Connection{name: nic.Name, nic: machine.NICs[i]}
+		at := slices.IndexFunc(machine.NICs, func(n qemuargs.NIC) bool { return n.Name == nic.Name })
+		if at < 0 {
+			errs = append(errs, field.Forbidden(InterfacePath(i), "the machine has no such card"))
+			continue
+		}
+		c := Connection{name: nic.Name, nic: machine.NICs[at]}
 		var err error
 		if c.plan, err = planOf(vmi, nic, c.nic, links[nic.Name]); err == nil && c.plan.Serves() {
 			c.lease, err = lease(vmi, nic, c.nic, c.plan)
