@@ -47,13 +47,16 @@ func kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// apply applies manifests from text.
+// apply applies manifests from text. It asks again where virt-api was too busy for the API server, and where another
+// test has made the same object of the cluster at this moment: kubectl found none, and would create it.
 func apply(t *testing.T, namespace, manifests string) {
 	t.Helper()
 	var refused error
 	err := poll(func() error {
 		_, err := output(manifests, "kubectl", "-n", namespace, "apply", "-f", "-")
-		if err != nil && !strings.Contains(err.Error(), "failed calling webhook") { // virt-api may be too busy for the API server
+		again := err != nil && (strings.Contains(err.Error(), "failed calling webhook") ||
+			strings.Contains(err.Error(), "(AlreadyExists)"))
+		if err != nil && !again {
 			refused, err = err, nil
 		}
 		return err
