@@ -25,7 +25,8 @@ func Expand(vm *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetypeSpec,
 	return expanded, nil
 }
 
-// Check returns the errors of a VM that Expand returned, and what that lacks of the preference's requirements.
+// Check returns the errors of a VM that Expand returned or, if it is valid, the requirements of the preference that
+// it does not meet.
 func Check(expanded *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) field.ErrorList {
 	if errs := validation.ValidateVirtualMachine(expanded); len(errs) > 0 {
 		return errs
@@ -33,7 +34,7 @@ func Check(expanded *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetype
 	return Lacks(expanded, size, preference)
 }
 
-// ExpandChecked returns what Expand returns, or what Check refuses of it.
+// ExpandChecked calls Expand, then Check on its result, and returns the expanded VM and the errors of either.
 func ExpandChecked(vm *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetypeSpec, preference *v1beta1.VirtualMachinePreferenceSpec) (*v1.VirtualMachine, field.ErrorList) {
 	expanded, errs := Expand(vm, size, preference)
 	if len(errs) == 0 {

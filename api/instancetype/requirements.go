@@ -47,7 +47,8 @@ func Lacks(expanded *v1.VirtualMachine, size *v1beta1.VirtualMachineInstancetype
 	return errs
 }
 
-// provided returns the number of a guest's CPUs. Of a size it is the size's own number: a size may say 0, and its guest has one then.
+// provided returns the number of a guest's CPUs. With a size it is the number that the size states: this may be 0,
+// although the guest then has one CPU.
 func provided(size *v1beta1.VirtualMachineInstancetypeSpec, spec *v1.VirtualMachineInstanceSpec) int64 {
 	if size != nil {
 		return int64(size.CPU.Guest)

@@ -45,9 +45,9 @@ func warnMachineType(m *v1.Machine, path *field.Path) []string {
 	return []string{fmt.Sprintf("%s: %s runs as %s", path, m.Type, v1.UpstreamMachineType(m.Type))}
 }
 
-// permitsMachine reports whether a pattern matches a machine type, or q35 or virt: a VM keeps the version that its
-// first start took. A pattern that matches one of RHEL's types permits each q35: here these are q35. Without patterns
-// every type is permitted.
+// permitsMachine reports whether a pattern matches a machine type, or its name without a version (q35 or virt),
+// because a VM keeps the version of its first start. A pattern that matches a RHEL machine type permits every q35
+// type, because RHEL's types run as q35 here. Without patterns every type is permitted.
 func permitsMachine(patterns []string, machine string) bool {
 	architecture := (&v1.Machine{Type: machine}).Architecture()
 	names := []string{machine, v1.NewestMachineType(architecture)}

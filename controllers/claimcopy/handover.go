@@ -11,10 +11,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 )
 
-// HandOver deletes the claim that the state of a VMI's guest has left, and the copies of it that failed migrations
-// have left: they would count, too, once that claim is gone. An event of the VMI says what was deleted, or why the
-// claim is kept. HandOver is called after a migration, before the next one, and at the VMI's end: somebody may have
-// removed the migration's object before virt-controller could hand the state over.
+// HandOver deletes the old claim after the state of a VMI's guest has moved, and the copies of it that failed
+// migrations made: these copies would count as the state once the old claim is gone. An event of the VMI says what
+// was deleted, or why the claim is kept. HandOver is called after a migration, before the next one, and at the VMI's
+// end: somebody may have removed the migration's object before virt-controller could hand the state over.
 func (c *Copier) HandOver(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	if !stateclaim.Arrived(vmi) {
 		return nil
@@ -44,8 +44,8 @@ func (c *Copier) HandOver(ctx context.Context, vmi *v1.VirtualMachineInstance) e
 	return nil
 }
 
-// abandoned returns the claims that nobody counts on any more after the guest's state has left one of them, that one
-// last. Or it returns why they are kept: what has the only state is not deleted. It is pure.
+// abandoned returns the claims that nobody needs after the guest's state has moved: copies first, and last the claim
+// that the state has left. Or it returns why they are kept: what has the only state is not deleted. It is pure.
 func abandoned(vmi *v1.VirtualMachineInstance, left *corev1.PersistentVolumeClaim,
 	claims []corev1.PersistentVolumeClaim) (old []*corev1.PersistentVolumeClaim, kept string) {
 	m := vmi.Status.MigrationState
@@ -65,8 +65,8 @@ func abandoned(vmi *v1.VirtualMachineInstance, left *corev1.PersistentVolumeClai
 	return append(old, left), ""
 }
 
-// keeps returns why a claim is not deleted although the target says that the guest's state has left it for a copy,
-// which may be nil, or "" if the claim goes. It is pure.
+// keeps returns why the claim left is not deleted, although the target says that the guest's state has moved to the
+// claim copied; or "" if left may be deleted. copied may be nil. It is pure.
 func keeps(m *v1.VirtualMachineInstanceMigrationState, left, copied *corev1.PersistentVolumeClaim) string {
 	kept := fmt.Sprintf("The claim %s is kept, and the VM's next start uses its state", left.Name)
 	switch {

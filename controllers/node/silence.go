@@ -10,7 +10,8 @@ import (
 )
 
 // reportSilence writes into a VMI's status that its launcher or its QEMU does not answer. This replaces the Ready
-// that report has just set, and the next report takes it back. It ends no VMI: absence of information is never death.
+// that report has just set, and the next report takes it back. It never ends the VMI: no answer does not mean that
+// the guest has ended.
 func reportSilence(object, before *v1.VirtualMachineInstance, state control.StateReport, launcherSilent bool,
 	now metav1.Time) {
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.ConditionReady, Status: metav1.ConditionFalse}
@@ -41,7 +42,7 @@ func reportSilence(object, before *v1.VirtualMachineInstance, state control.Stat
 // how.
 const gonePatience = 30 * time.Second
 
-// notConnected is why nobody knows of a guest whose launcher has not come back.
+// notConnected is the reason reported for a guest whose launcher has not connected again.
 const notConnected = "virt-launcher is not connected to virt-handler"
 
 // reportGone writes into a running VMI's status why its launcher cannot be asked.

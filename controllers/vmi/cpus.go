@@ -20,11 +20,11 @@ import (
 // yes is the value of such labels.
 const yes = "true"
 
-// cpuSelector returns the labels that a guest's node must have. A name that no QEMU knows is left to the node,
-// which refuses the guest and says so: a selector would leave the guest without a node, for ever. An emulated
-// guest has no interfaces of Hyper-V, nor the CPU feature that evmcs alone needs. So these choose no node where
-// emulation is permitted. Where a node tells nothing, only the frequency of the TSC chooses nodes. The node's
-// virt-handler still refuses what its QEMU cannot do.
+// cpuSelector returns the labels that a guest's node must have. A CPU model or feature that no QEMU knows gets no
+// label here. The node refuses the guest and says so; a selector would leave the guest without a node for ever. An
+// emulated guest has no interfaces of Hyper-V, nor the CPU feature that evmcs alone needs. So the labels for these
+// are left out where emulation is permitted. If any node has no CPU labels, nodes are chosen only by the frequency of
+// the TSC. The node's virt-handler still refuses what its QEMU cannot do.
 func cpuSelector(vmi *v1.VirtualMachineInstance, config PodConfig) map[string]string {
 	domain, selector := &vmi.Spec.Domain, map[string]string{}
 	if f := vmi.TSCFrequency(); f != 0 {
@@ -114,8 +114,8 @@ func require(pod *corev1.Pod, labels, fields []corev1.NodeSelectorRequirement) {
 	}
 }
 
-// admitObsolete lets a migration's target be on a node whose label of the guest's named model says that the
-// model is obsolete.
+// admitObsolete also lets a migration's target be on a node that can give the guest's named model but counts that
+// model as obsolete.
 func admitObsolete(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	model := vmi.Spec.Domain.CPU.NamedModel()
 	label := v1.CPUModelLabel + model
@@ -126,10 +126,10 @@ func admitObsolete(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// targetCPU returns the labels that a migration's target must have if the guest has the CPU of its node:
-// KubeVirt's rule. present is the guest's pod. If the guest has moved before, they are those of the first pod
-// for ever, because the guest keeps its first node's CPU. A node that tells nothing is left to the
-// virt-handlers, which compare the processors.
+// targetCPU returns the labels that a migration's target must have if the guest has the CPU of its node: KubeVirt's
+// rule. present is the guest's pod. If the guest has moved before, the labels stay those that its first migration
+// chose, because the guest keeps its first node's CPU. A node that tells nothing is left to the virt-handlers, which
+// compare the processors.
 func targetCPU(vmi *v1.VirtualMachineInstance, present *corev1.Pod, node map[string]string) map[string]string {
 	out := map[string]string{}
 	if cpu := vmi.Spec.Domain.CPU; cpu == nil || cpu.Model != v1.HostModel {
@@ -187,8 +187,8 @@ func (r *Reconciler) nodeLabels(ctx context.Context) (map[string]map[string]stri
 	return out, err
 }
 
-// unlabelled reports whether a node that takes guests does not tell which CPUs it can give. A node whose labels
-// an administrator keeps tells as much as it is to tell.
+// unlabelled reports whether a node that takes guests does not tell which CPUs it can give. A node whose labels an
+// administrator maintains does not count: it has all the labels that it is meant to have.
 func (r *Reconciler) unlabelled(ctx context.Context) (bool, error) {
 	nodes, err := r.nodes(ctx)
 	return slices.ContainsFunc(nodes, func(n metav1.PartialObjectMetadata) bool {

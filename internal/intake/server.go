@@ -42,8 +42,8 @@ func Server(handler http.Handler, to logr.Logger) *http.Server {
 	}
 }
 
-// patient removes the read deadline of a request without a body. The answer may take longer
-// than that deadline, and net/http would take its end for the end of the peer.
+// patient removes the read deadline of a request without a body. The answer may take longer than that deadline, and
+// net/http would then believe that the peer has closed the connection.
 func patient(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/launcher/process"
 )
 
-// Carried is a disk's file that the guest only reads and that the target could not make itself: the files of which it
-// was made may be others by now. The launchers copy it, for QEMU mirrors no disk into one that is only read.
+// Carried is the file of a disk that the guest only reads. The target cannot make the file itself, because the files
+// it was made from may have changed. The launchers copy it, because QEMU cannot mirror a disk to a read-only disk.
 type Carried struct {
 	Disk string
 	// Path of the file, which does not change.

@@ -54,7 +54,8 @@ func paravirtualFlags(domain *v1.DomainSpec, accelerator qemuargs.Accelerator) [
 	return p.flags
 }
 
-// hyperv adds the interfaces of a VMI that has its defaults: what they need of each other is on.
+// hyperv adds the Hyper-V interfaces of a VMI that has its defaults, which have already turned on the interfaces that
+// others need.
 func (p *paravirtual) hyperv(h *v1.FeatureHyperv) {
 	p.add(h.Relaxed.Is(), "hv-relaxed=on")
 	p.add(h.VAPIC.Is(), "hv-vapic=on")
@@ -89,8 +90,8 @@ func tscFrequency(domain *v1.DomainSpec, host Host) []string {
 	return []string{fmt.Sprintf("tsc-frequency=%d", host.TSCFrequency)}
 }
 
-// notEmulated returns the CPU feature that the guest needs for evmcs alone; empty if it is not emulated, or has no
-// evmcs. An emulated guest has no evmcs, and QEMU cannot emulate vmx.
+// notEmulated returns the CPU feature that only evmcs needs, if the guest is emulated and its spec asks for evmcs;
+// otherwise empty. An emulated guest has no evmcs, and QEMU cannot emulate vmx.
 func notEmulated(domain *v1.DomainSpec, accelerator qemuargs.Accelerator) string {
 	if accelerator == qemuargs.KVM {
 		return ""
@@ -98,8 +99,8 @@ func notEmulated(domain *v1.DomainSpec, accelerator qemuargs.Accelerator) string
 	return NotEmulated(domain)
 }
 
-// NotEmulated returns the CPU feature that the guest is without where it is emulated, for evmcs alone needs it; empty
-// for none.
+// NotEmulated returns the CPU feature that the guest does not get when it is emulated, because only evmcs needs it;
+// empty if there is none.
 func NotEmulated(domain *v1.DomainSpec) string {
 	if domain.Features == nil || domain.Features.Hyperv == nil || !domain.Features.Hyperv.EVMCS.Is() {
 		return ""
@@ -108,7 +109,7 @@ func NotEmulated(domain *v1.DomainSpec) string {
 }
 
 // kernelWithoutHyperV refuses Hyper-V's interfaces on a node whose kernel has none, but for those that QEMU does
-// without the kernel. With the others QEMU ends at its start, or tells the guest of none.
+// without the kernel. With the others QEMU exits at its start, or does not show them to the guest.
 func kernelWithoutHyperV(flags []string, host Host, path *field.Path) *field.Error {
 	if !host.NoHyperV || host.Accelerator != qemuargs.KVM {
 		return nil

@@ -66,7 +66,7 @@ func allSeries() []series {
 var general = []size{{"nano", 1, "512Mi"}, {"micro", 1, "1Gi"}, {"small", 1, "2Gi"}, {"medium", 1, "4Gi"}, {"2xmedium", 2, "4Gi"}, {"large", 2, "8Gi"},
 	{"xlarge", 4, "16Gi"}, {"2xlarge", 8, "32Gi"}, {"4xlarge", 16, "64Gi"}, {"8xlarge", 32, "128Gi"}}
 
-// without are the sizes but those of the names.
+// without returns the sizes except those with the given names.
 func without(sizes []size, names ...string) []size {
 	var kept []size
 	for _, s := range sizes {

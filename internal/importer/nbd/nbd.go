@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxRead is how many bytes a client may read at once. It is told so. qemu-img reads as many, and would
-	// otherwise read the halves in another order.
+	// maxRead is how many bytes a client may read at once. It is told so. qemu-img reads that many bytes at once;
+	// with a smaller limit it would split a read, and read the halves in another order.
 	maxRead = 2 << 20
 	// maxConnections are served at the same time, and others wait. Each takes maxRead bytes.
 	maxConnections = 2
@@ -47,7 +47,7 @@ func New(source io.ReaderAt, size int64, told func(served int64)) *Server {
 // Served is how many bytes were read by clients.
 func (s *Server) Served() int64 { return s.served.Load() }
 
-// Err is the first error of the source. A client is told of an error only that there was one.
+// Err is the first error of the source. A client learns only that there was an error, not which one.
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -62,7 +62,7 @@ type Server struct {
 	alone time.Duration
 }
 
-// New opens the disk, for a process that began then. It must be closed.
+// New opens the disk; began is the time at which the process started. It must be closed.
 func New(c Config, began time.Time) (*Server, error) {
 	d, err := openDisk(c.Path, c.Block)
 	if err != nil {
@@ -124,7 +124,8 @@ func (s *Server) left(ctx context.Context) <-chan struct{} {
 	return left
 }
 
-// config ends a handshake at once before a peer was told, and makes the peer known.
+// config returns a TLS configuration that refuses handshakes until a peer has been named, and marks that peer as
+// known.
 func (s *Server) config() *tls.Config {
 	config := intake.Known(s.Pair.ServerConfig(), func(tls.ConnectionState) bool { return true })
 	known := config.GetConfigForClient

@@ -27,8 +27,8 @@ func (p Problem) String() string {
 	return p.Argument + ": " + p.Text
 }
 
-// MaxProblems bounds the errors of one QEMU, and apart from them its warnings. The check ends at the next error, and
-// says so in one more problem. One more warning tells how many warnings are left out.
+// MaxProblems is the most errors, and separately the most warnings, that are reported for one QEMU. The check ends at
+// the next error, and says so in one more problem. One more warning tells how many warnings are left out.
 const MaxProblems = 200
 
 // maxNear is how many problems name a near name: each search compares all names.

@@ -8,12 +8,12 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/tool/manifest"
 )
 
-// This file has what no change of a field shows.
+// This file has the causes that changing one field at a time does not show.
 
-// hint adds the architecture to what has a name by it: a guest of another architecture has another board, and nothing
-// of it is the same. It adds what no change is possible of without another one: the system management
-// mode of a guest with secure boot, secure boot without it, the size of a huge page, which the guest's memory is a
-// multiple of, and vmx, which evmcs needs and so brings again.
+// hint adds the architecture as a cause of -machine: a guest of another architecture has another board, with nothing
+// in common. It also adds fields that cannot be changed alone: the system management mode and secure boot, which
+// depend on each other; the size of a huge page, because the guest's memory must be a multiple of it; and evmcs,
+// which turns vmx on again.
 func (t *trials) hint() {
 	const pageSize, secureBoot = "spec.domain.memory.hugepages.pageSize", "spec.domain.firmware.bootloader.efi.secureBoot"
 	const evmcs = "spec.domain.features.hyperv.evmcs.enabled"

@@ -30,8 +30,8 @@ func newCulprit(text []byte, into any, cause error) *culprit {
 	return c
 }
 
-// path returns that of the value. It is empty where the text has the same error at two values. It is
-// a path above the value's where the budget was too small.
+// path returns the path of the value that cannot be decoded. It is empty where the text has the same error at two
+// values. It is a path above the value's where the budget was too small.
 func (c *culprit) path() string { return c.below("", c.tree) }
 
 // below returns the path of the value among the fields and elements of node, or the path of
