@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"maps"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,5 +61,25 @@ func TestTrimmedPodIsReadLikeAWholeOne(t *testing.T) {
 	}
 	if other, err := trim("another object"); other != "another object" || err != nil {
 		t.Errorf("another object became %v, %v", other, err)
+	}
+}
+
+// TestTrimmedPodKeepsThatItIsForARM64: waitsForARM64 reads the architecture, and nobody reads the rest of a selector.
+func TestTrimmedPodKeepsThatItIsForARM64(t *testing.T) {
+	trim := TrimPod(follow.Keys{})
+	for _, architecture := range []string{v1.ARM64, v1.AMD64} {
+		var want map[string]string
+		if architecture == v1.ARM64 {
+			want = map[string]string{corev1.LabelArchStable: v1.ARM64}
+		}
+		object, err := trim(&corev1.Pod{Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{corev1.LabelArchStable: architecture, "zone": "a"},
+			Containers:   []corev1.Container{{Name: ContainerName}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := object.(*corev1.Pod).Spec.NodeSelector; !maps.Equal(got, want) {
+			t.Errorf("%s: the selector is trimmed to %v, want %v", architecture, got, want)
+		}
 	}
 }

@@ -183,3 +183,23 @@ func TestReconcileReportsOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestNewPodIsEarlyForTwoSeconds: the API server's times have whole seconds, so a pod of this second may look a
+// second old.
+func TestNewPodIsEarlyForTwoSeconds(t *testing.T) {
+	made := time.Unix(1000, 0)
+	for _, tt := range []struct {
+		age  time.Duration
+		want bool
+	}{{0, true}, {1999 * time.Millisecond, true}, {2 * time.Second, false}, {-1999 * time.Millisecond, true},
+		{-2 * time.Second, false}} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(made)}}
+		if got := early(&v1.VirtualMachineInstanceStatus{}, pod, made.Add(tt.age)); got != tt.want {
+			t.Errorf("a pod of %s is early: %t, want %t", tt.age, got, tt.want)
+		}
+		pod.Spec.NodeName = "node1"
+		if early(&v1.VirtualMachineInstanceStatus{}, pod, made.Add(tt.age)) {
+			t.Errorf("a bound pod of %s is early", tt.age)
+		}
+	}
+}

@@ -130,6 +130,34 @@ func TestCallCancelled(t *testing.T) {
 	}
 }
 
+// TestLateConsoleIsClosed: a console that comes after its caller went is closed, or each such call would cost
+// virt-handler a file.
+func TestLateConsoleIsClosed(t *testing.T) {
+	client, launcher := newClient(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.CallForStream(ctx, CommandConsole, nil)
+		done <- err
+	}()
+	asked := receive(t, launcher)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	sent, kept := socketpair(t)
+	console, err := sent.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, launcher, Message{ID: asked.ID, Return: json.RawMessage("null"), Files: []File{{FileConsole, console}}})
+	console.Close()
+	sent.Close()
+	if _, err := kept.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the console's other end reads %v, want its end", err)
+	}
+}
+
 func TestCallSendsFiles(t *testing.T) {
 	client, launcher := newClient(t, nil)
 	done := make(chan error, 1)
