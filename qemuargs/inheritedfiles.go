@@ -98,7 +98,8 @@ type files interface {
 // setPath returns the path by which QEMU opens the file of a descriptor set.
 func setPath(set int) string { return "/dev/fdset/" + strconv.Itoa(set) }
 
-// descriptors are the numbers, in the QEMU process, of the files that it inherits. A file's set has the same number.
+// descriptors has, for each file that QEMU inherits, the number of its descriptor in the QEMU process. The file's
+// descriptor set has the same number.
 type descriptors map[Inherited]int
 
 func (d descriptors) descriptor(file Inherited) string { return strconv.Itoa(d[file]) }

@@ -13,8 +13,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// showArgs prints the arguments of the pod's QEMU. Whoever may run a command in the pod needs no shell for that, and
-// the image has none.
+// showArgs prints the arguments of the pod's QEMU, and returns the exit code. The image has no shell with which
+// kubectl exec could read them from /proc.
 func showArgs(args []string) int {
 	parse(flag.NewFlagSet("args", flag.ExitOnError), args)
 	words, err := runningQEMU(os.DirFS("/proc"))

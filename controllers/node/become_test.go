@@ -166,7 +166,7 @@ func TestFailedWishIsTriedAgainInTime(t *testing.T) {
 	g.want(s, growPatience, forgetJob2)
 	// A launcher that says the same again and again is not answered again and again.
 	g.want(s, growPatience)
-	// One that no longer lists the job has not done it.
+	// A launcher that no longer lists the job has not done it.
 	g.clock.Step(growPatience)
 	g.want(s, 0, askGrow)
 	g.report(s, 0)

@@ -42,7 +42,7 @@ type Job struct {
 	Kind   JobKind  `json:"kind"`
 	Target string   `json:"target"`
 	State  JobState `json:"state"`
-	// Done and Total are the progress in bytes.
+	// Done and Total are the progress in bytes, or in what the comment of the kind says.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
 	// Error says why the job failed.

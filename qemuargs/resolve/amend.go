@@ -15,8 +15,8 @@ import (
 // place, by its name: its PCI address, LUN or port. What is new gets the first place that is free. Controllers and root
 // ports stay, whether anything is on them or not. qemuargs.Become tells how to get there.
 //
-// host is what is known of the node now. What the guest does not see, and what the node decided when the guest was
-// started, stays as it is.
+// host has the facts of the node now. Amend keeps what the guest does not see, and what the node decided when it
+// started the guest.
 func Amend(vmi *v1.VirtualMachineInstance, host Host, running *qemuargs.Machine) (*qemuargs.Machine, field.ErrorList) {
 	begun := vmi.DeepCopy()
 	v1.Default(begun)

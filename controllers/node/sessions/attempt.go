@@ -17,8 +17,9 @@ type Attempt struct {
 	refusal  string        // what the launcher said when it began no job
 }
 
-// Next reports whether to ask for what is wanted, and how long to wait before that. While a job runs there is nothing
-// to ask: its result comes as an event. What was done is not asked for again until something else is wanted.
+// Next reports whether to ask for what is wanted, and how long to wait before that. While a job runs, Next
+// asks for nothing: the job's result comes as an event. A wish that the launcher has carried out is not asked for again
+// until something else is wanted.
 func (a Attempt) Next(wanted string, now time.Time) (ask bool, wait time.Duration) {
 	switch {
 	case a.job != 0, a.wanted == wanted && a.done:
