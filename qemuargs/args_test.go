@@ -28,7 +28,7 @@ func TestArgumentsAsStrings(t *testing.T) {
 	}
 }
 
-// TestShellReadsQuotedLinesBack has a shell read the lines back.
+// TestShellReadsQuotedLinesBack: a shell reads the lines back.
 func TestShellReadsQuotedLinesBack(t *testing.T) {
 	args := []Arg{{Flag: "-S"}, {Flag: "-json", Value: map[string]string{"a": "it's"}}}
 	for _, value := range []string{"", "plain-_=.,:/@%+", "two words", "it's", "''", `"$HOME" $(id) `, "`id`", "a\nb\n", `back\slash`, "*?[a]~#;&|<>(){}!", "-n", "größe"} {
@@ -78,8 +78,8 @@ func TestNodeNamesOfLongDisks(t *testing.T) {
 	}
 }
 
-// QEMU (util/id.c) takes letters, digits, '-', '.' and '_' after a letter, and
-// block.c at most 31 bytes.
+// FuzzNodeName: a node's name is one that QEMU takes. util/id.c takes letters, digits, '-', '.' and '_' after a letter,
+// and block.c at most 31 bytes.
 func FuzzNodeName(f *testing.F) {
 	f.Add("root")
 	f.Add("0")

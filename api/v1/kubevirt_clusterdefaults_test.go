@@ -21,7 +21,8 @@ func decodeJSON[T any](t *testing.T, text string) *T {
 
 func TestApplyClusterDefaults(t *testing.T) {
 	const masquerade = `{"network":{"defaultNetworkInterface":"masquerade"}}`
-	const defaultNetwork = `{"domain":{"devices":{"interfaces":[{"name":"default","masquerade":{}}]}},"networks":[{"name":"default","pod":{}}]}`
+	const defaultNetwork = `{"domain":{"devices":{"interfaces":[{"name":"default","masquerade":{}}]}},` +
+		`"networks":[{"name":"default","pod":{}}]}`
 	tests := []struct{ name, config, spec, want string }{
 		{"nothing", `{}`, `{}`, `{}`},
 		{"CPU model", `{"cpuModel":"Nehalem"}`, `{}`, `{"domain":{"cpu":{"model":"Nehalem"}}}`},
@@ -53,7 +54,8 @@ func TestApplyClusterDefaults(t *testing.T) {
 		{"no interface wanted", masquerade, `{"domain":{"devices":{"autoattachPodInterface":false}}}`,
 			`{"domain":{"devices":{"autoattachPodInterface":false}}}`},
 		{"interface wanted", masquerade, `{"domain":{"devices":{"autoattachPodInterface":true}}}`,
-			`{"domain":{"devices":{"autoattachPodInterface":true,"interfaces":[{"name":"default","masquerade":{}}]}},"networks":[{"name":"default","pod":{}}]}`},
+			`{"domain":{"devices":{"autoattachPodInterface":true,` +
+				`"interfaces":[{"name":"default","masquerade":{}}]}},"networks":[{"name":"default","pod":{}}]}`},
 		{"only a network", masquerade, `{"networks":[{"name":"n","pod":{}}]}`, `{"networks":[{"name":"n","pod":{}}]}`},
 		{"only an interface", masquerade, `{"domain":{"devices":{"interfaces":[{"name":"n","masquerade":{}}]}}}`,
 			`{"domain":{"devices":{"interfaces":[{"name":"n","masquerade":{}}]}}}`},

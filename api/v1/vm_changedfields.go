@@ -76,9 +76,9 @@ func (c FieldChange) isPublic(value string) bool {
 }
 
 // ChangedFields returns the fields in which the guest that would be started now differs from the VirtualMachineInstance
-// that runs, but for those that a running guest follows by ways of their own: placement, claims and the states of links.
-// config is the cluster's. What an instancetype, a preference or a preset fills in is not known here: with one of them,
-// only what the template itself says is compared.
+// that runs. Placement, claims and the states of links are left out: a running guest follows them by ways of their own.
+// config is the cluster's configuration. ChangedFields does not know which fields an instancetype, a preference or a
+// preset fills in. With one of them, it compares only the fields that the template itself sets.
 func (vm *VirtualMachine) ChangedFields(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) FieldChanges {
 	made := vm.Draft(false)
 	if !vm.NamesMachine() {
@@ -98,8 +98,8 @@ func (vm *VirtualMachine) ChangedFields(vmi *VirtualMachineInstance, config *Kub
 	return changes
 }
 
-// RestartAdvice returns how the VirtualMachine's guest is started anew. Whoever deletes the VirtualMachineInstance of
-// one that is started by requests alone stops it for good.
+// RestartAdvice returns the command that starts the VirtualMachine's guest anew. It advises to delete the
+// VirtualMachineInstance only where the run strategy makes another one; elsewhere the guest would stay stopped.
 func (vm *VirtualMachine) RestartAdvice() string {
 	advice := "virtctl restart " + vm.Name
 	if s := vm.Strategy(); s == RunStrategyAlways || s == RunStrategyOnce {
@@ -116,7 +116,10 @@ func (vm *VirtualMachine) Since(old *VirtualMachine) FieldChanges {
 	for _, named := range []struct {
 		path    string
 		was, is any
-	}{{"instancetype", old.Spec.Instancetype, vm.Spec.Instancetype}, {"preference", old.Spec.Preference, vm.Spec.Preference}} {
+	}{
+		{"instancetype", old.Spec.Instancetype, vm.Spec.Instancetype},
+		{"preference", old.Spec.Preference, vm.Spec.Preference},
+	} {
 		if !reflect.DeepEqual(named.was, named.is) {
 			changes = append(changes, FieldChange{named.path, leaf(named.was), leaf(named.is)})
 		}

@@ -16,7 +16,8 @@ func changedVM() *VirtualMachine {
 	spec := &vm.Spec.Template.Spec
 	spec.Domain.CPU = &CPU{Cores: 2}
 	spec.Domain.Memory = &Memory{Guest: ptr.To(resource.MustParse("1Gi"))}
-	spec.Domain.Devices.Disks = []Disk{{Name: "root", Disk: &DiskTarget{Bus: DiskBusVirtio}}, {Name: "seed", Disk: &DiskTarget{}}}
+	spec.Domain.Devices.Disks = []Disk{{Name: "root", Disk: &DiskTarget{Bus: DiskBusVirtio}},
+		{Name: "seed", Disk: &DiskTarget{}}}
 	spec.Domain.Devices.Interfaces = []Interface{{Name: "default", Masquerade: &InterfaceMasquerade{}}}
 	spec.Networks = []Network{{Name: "default", Pod: &PodNetwork{}}}
 	spec.Volumes = []Volume{{Name: "root", ContainerDisk: &ContainerDiskSource{Image: "debian:13"}},
@@ -24,8 +25,9 @@ func changedVM() *VirtualMachine {
 	return vm
 }
 
-// TestChangedFieldsAreNamed: each field that a running guest has otherwise is named by its path, with both values where they are
-// short and no secrets. What the guest follows is not among them, nor is what is written in another way.
+// TestChangedFieldsAreNamed: each field that differs from the running guest's is named by its path, with both values
+// where they are short and no secrets. A field that the guest follows is not named, nor is one whose value is only
+// written in another way.
 func TestChangedFieldsAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*VirtualMachine)
@@ -41,13 +43,17 @@ func TestChangedFieldsAreNamed(t *testing.T) {
 			vm.Spec.Template.Spec.Domain.Memory.Guest = ptr.To(resource.MustParse("2Gi"))
 		},
 			"domain.memory.guest: 1Gi → 2Gi"},
-		"a device": {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Devices.TPM = &TPMDevice{} }, "domain.devices.tpm is new"},
+		"a device": {func(vm *VirtualMachine) {
+			vm.Spec.Template.Spec.Domain.Devices.TPM = &TPMDevice{}
+		}, "domain.devices.tpm is new"},
 		"a disk that is named": {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Devices.Disks[0].Serial = "s" },
 			"domain.devices.disks[root].serial is new"},
 		"a disk in another place": {func(vm *VirtualMachine) {
 			spec := &vm.Spec.Template.Spec
-			spec.Domain.Devices.Disks = append([]Disk{{Name: "data", Disk: &DiskTarget{Bus: DiskBusSCSI}}}, spec.Domain.Devices.Disks...)
-			spec.Volumes = append(spec.Volumes, Volume{Name: "data", EmptyDisk: &EmptyDiskSource{Capacity: resource.MustParse("1Gi")}})
+			spec.Domain.Devices.Disks = append([]Disk{{Name: "data", Disk: &DiskTarget{Bus: DiskBusSCSI}}},
+				spec.Domain.Devices.Disks...)
+			empty := &EmptyDiskSource{Capacity: resource.MustParse("1Gi")}
+			spec.Volumes = append(spec.Volumes, Volume{Name: "data", EmptyDisk: empty})
 		}, "domain.devices.disks[data] is new; volumes[data] is new"},
 		"a secret": {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Volumes[1].CloudInitNoCloud.UserData = "password" },
 			"volumes[seed].cloudInitNoCloud.userData"},
@@ -81,8 +87,8 @@ func TestChangedFieldsAreNamed(t *testing.T) {
 	}
 }
 
-// TestChangedFieldsAreBounded: eight fields are named, and the others counted. With an instancetype, what it fills in is not
-// taken for a change.
+// TestChangedFieldsAreBounded: eight fields are named, and the others counted. With an instancetype, what it
+// fills in is not taken for a change.
 func TestChangedFieldsAreBounded(t *testing.T) {
 	vm := changedVM()
 	vmi := vm.Instance(&KubeVirtConfiguration{}, false)
@@ -90,7 +96,8 @@ func TestChangedFieldsAreBounded(t *testing.T) {
 	for i := range 100 {
 		vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, Volume{Name: strings.Repeat("v", i+1)})
 	}
-	if got := vm.ChangedFields(vmi, nil).String(); !strings.HasSuffix(got, "; and 192 more") || strings.Count(got, ";") != 8 {
+	got := vm.ChangedFields(vmi, nil).String()
+	if !strings.HasSuffix(got, "; and 192 more") || strings.Count(got, ";") != 8 {
 		t.Errorf("%q", got)
 	}
 	typed := changedVM()
@@ -102,7 +109,8 @@ func TestChangedFieldsAreBounded(t *testing.T) {
 	}
 	before := typed.DeepCopy()
 	typed.Spec.Instancetype = &InstancetypeMatcher{Name: "large"}
-	if got := typed.Since(before); !slices.ContainsFunc(got, func(c FieldChange) bool { return c.Path == "instancetype" }) {
+	isSize := func(c FieldChange) bool { return c.Path == "instancetype" }
+	if got := typed.Since(before); !slices.ContainsFunc(got, isSize) {
 		t.Errorf("another instancetype: %v", got)
 	}
 }

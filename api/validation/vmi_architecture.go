@@ -23,8 +23,8 @@ func onlyAMD64(arch string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Forbidden(path, ofAMD64)}
 }
 
-// validateARM64 returns what guests of arm64 cannot have of CPU, firmware, buses and features. The first rules are KubeVirt's.
-// What refuses a device on its own is beside the device (onlyAMD64).
+// validateARM64 returns what guests of arm64 cannot have of CPU, firmware, buses and features. The first rules are
+// KubeVirt's. The rule that refuses a whole device stands in that device's file (onlyAMD64).
 func validateARM64(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	if spec.Architecture != v1.ARM64 {
 		return nil

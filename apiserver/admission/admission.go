@@ -67,7 +67,8 @@ func (k kind) in(group string) kind {
 func of[T any, P interface {
 	*T
 	metav1.Object
-}](resource, name string, fill func(P, Facts), validate func(object, old P, facts Facts) field.ErrorList, warn func(object, old P, facts Facts) []string) kind {
+}](resource, name string, fill func(P, Facts), validate func(object, old P, facts Facts) field.ErrorList,
+	warn func(object, old P, facts Facts) []string) kind {
 	k := kind{resource: resource, kind: schema.GroupKind{Group: v1.GroupVersion.Group, Kind: name}}
 	if fill != nil {
 		k.fill = func(raw []byte, facts Facts) (before, after []byte, err error) {

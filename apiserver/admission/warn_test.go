@@ -9,8 +9,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// TestChangeThatWaitsForARestartIsWarnedOf: whoever changes the template of a guest that runs is told which fields wait, and what to
-// do. A guest that does not run, and a change that the guest follows, make no warning.
+// TestChangeThatWaitsForARestartIsWarnedOf: whoever changes the template of a guest that runs is told which
+// fields wait, and what to do. A guest that does not run, and a change that the guest follows, make no warning.
 func TestChangeThatWaitsForARestartIsWarnedOf(t *testing.T) {
 	machine := func(created bool) *v1.VirtualMachine {
 		vm := &v1.VirtualMachine{}
@@ -31,8 +31,10 @@ func TestChangeThatWaitsForARestartIsWarnedOf(t *testing.T) {
 		"halted": {machine(true), func(vm *v1.VirtualMachine) {
 			vm.Spec.RunStrategy, vm.Spec.Template.Spec.Domain.CPU.Cores = ptr.To(v1.RunStrategyHalted), 4
 		}, ""},
-		"new":       {nil, func(*v1.VirtualMachine) {}, ""},
-		"placement": {machine(true), func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"} }, ""},
+		"new": {nil, func(*v1.VirtualMachine) {}, ""},
+		"placement": {machine(true), func(vm *v1.VirtualMachine) {
+			vm.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
+		}, ""},
 	} {
 		vm := machine(true)
 		c.change(vm)

@@ -31,9 +31,9 @@ const (
 
 // wish is what one part of a running machine is to be.
 type wish struct {
-	// part is its path in the Machine, as qemuargs.Change has it.
+	// part is the part's path in the Machine, as qemuargs.Change has it.
 	part string
-	// wanted says what it is to be, in words.
+	// wanted is what the part is to be, in words.
 	wanted string
 	// patience is how long what fails is not asked for again.
 	patience time.Duration
@@ -113,7 +113,7 @@ func tell(ctx context.Context, e sessions.Ended) {
 	}
 }
 
-// forget has the launcher drop a job whose result was seen. It reports whether the launcher has answered.
+// forget makes the launcher drop a job whose result was seen. It reports whether the launcher has answered.
 func forget(ctx context.Context, launcher *sessions.Session, job uint64) (answered bool) {
 	err := launcher.Call(ctx, control.CommandForgetJob, control.JobRequest{ID: job}, nil)
 	if err != nil {

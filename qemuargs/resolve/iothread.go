@@ -87,7 +87,7 @@ func threadLimit(domain *v1.DomainSpec) int {
 	return int(2 * min(max(cpus, 1), v1.MaxIOThreads/2))
 }
 
-// pool has all threads serve each disk on bus virtio.
+// pool makes all threads serve each disk on bus virtio.
 func pool(count int, domain *v1.DomainSpec, host Host, m *qemuargs.Machine) *field.Error {
 	qemu, err := release(host.QEMUVersion)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// full makes a pod that requests all CPU of a node that is free, and returns what deletes it. Until then the node takes no pod
-// that requests CPU, though it could take one later: a migration there waits, where a cordon would end it.
+// full makes a pod that requests all CPU of a node that is free, and returns what deletes it. Until then the node takes
+// no pod that requests CPU, though it could take one later: a migration there waits, where a cordon would end it.
 func full(t *testing.T, namespace, node string) (release func()) {
 	t.Helper()
 	release = func() {
@@ -35,7 +35,8 @@ spec:
   nodeSelector: {%[2]s: %[1]s}
   tolerations: [{operator: Exists}]
   containers:
-  - {name: fills, image: %[3]s, imagePullPolicy: Never, command: [busybox, sleep, "3600"], resources: {requests: {cpu: %[4]s}}}
+  - {name: fills, image: %[3]s, imagePullPolicy: Never, command: [busybox, sleep, "3600"],
+     resources: {requests: {cpu: %[4]s}}}
 `, node, corev1.LabelHostname, clientImage, &free))
 	kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod/fills-"+node, "--timeout=600s")
 	return release
@@ -55,8 +56,8 @@ func nobodyLeaves(node string) error {
 	return nil
 }
 
-// requestsCPU returns how much CPU the scheduler keeps for a pod: that of its containers together, or of one that runs before
-// them, if that is more. No pod of the tests' clusters has an overhead, or resources of its own.
+// requestsCPU returns how much CPU the scheduler keeps for a pod: that of its containers together, or of one that runs
+// before them, if that is more. No pod of the tests' clusters has an overhead, or resources of its own.
 func requestsCPU(pod *corev1.Pod) resource.Quantity {
 	var sum, before resource.Quantity
 	for _, c := range pod.Spec.Containers {

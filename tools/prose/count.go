@@ -56,7 +56,8 @@ func count(tree fs.FS) (counts, error) {
 	return found, nil
 }
 
-// isGenerated matches the line by which Go's tools know files that a program wrote, and isWritten how such a page begins.
+// isGenerated matches the line by which Go's tools know files that a program wrote. isWritten matches how a page that a
+// program wrote begins.
 var (
 	isGenerated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 	isWritten   = regexp.MustCompile(`\A# .*\n\n<!-- written by `)
@@ -77,8 +78,8 @@ func ofGo(name string, text []byte) (c tally, err error) {
 	return c, nil
 }
 
-// saysWhatItDoes reports whether a function's comment begins as Go's comments do: "Name returns …", and not "Name is …" or "Name says whether …". A
-// test's comment begins with the property: "TestName: …".
+// saysWhatItDoes reports whether a function's comment begins as Go's comments do: "Name returns …", and not "Name is …"
+// or "Name says whether …". A test's comment begins with the property: "TestName: …".
 func saysWhatItDoes(name, comment string) bool {
 	said, ok := strings.CutPrefix(comment, name+" ")
 	if !ok {

@@ -54,6 +54,16 @@ func parse(text string) (counts, error) {
 	return out, nil
 }
 
+// lowered returns the counts, and those of found where they are lower. A place that is new may have none.
+func (c counts) lowered(found counts) counts {
+	out := counts{}
+	for place, was := range c {
+		is := found[place]
+		out[place] = tally{min(was.comments, is.comments), min(was.lines, is.lines), min(was.cells, is.cells)}
+	}
+	return out
+}
+
 // against returns an error that names the places where the counts are not those that are written.
 func (c counts) against(written counts) error {
 	var problems []error

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -75,6 +76,11 @@ func TestCountsMayOnlyFall(t *testing.T) {
 				t.Errorf("%s: %v, want %q", name, err, says)
 			}
 		}
+	}
+	// What is written down anew is lower, never higher.
+	got := written.lowered(counts{"a": {3, 1, 0}, "c": {0, 1, 0}})
+	if want := (counts{"a": {2, 1, 0}, "docs/b.md": {}}); !maps.Equal(got, want) {
+		t.Errorf("lowered to %v, want %v", got, want)
 	}
 	if _, err := parse("nonsense\n"); err == nil {
 		t.Error("nonsense is read")
