@@ -111,6 +111,7 @@ var operations = map[string]operation{
 	control.CommandMovePointer: {when: (*launcher).hasScreen, beside: (*launcher).movePointer, timeout: operateTimeout},
 	control.CommandStats: {when: (*launcher).hasQEMU, beside: (*launcher).measure, timeout: statsTimeout,
 		queue: measuring},
+	control.CommandArguments: {when: (*launcher).runsQEMU, beside: (*launcher).arguments, timeout: operateTimeout},
 
 	control.CommandGuestInfo: {when: (*launcher).hasAgent, beside: (*launcher).guestInfo, timeout: operateTimeout,
 		queue: asking},

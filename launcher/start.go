@@ -28,6 +28,9 @@ func (l *launcher) startRequested(ctx context.Context, m *link.Command) {
 	}
 	var request control.StartRequest
 	err := control.Decode(m.Data, &request)
+	if err == nil {
+		err = checkHost(request.Host)
+	}
 	var files map[string]*os.File
 	if err == nil {
 		files, err = startFiles(m.Files, &request)

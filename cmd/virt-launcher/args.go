@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/kubeqemu/kubeqemu/launcher/process"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -35,12 +35,8 @@ func runningQEMU(proc fs.FS) ([]string, error) {
 		return nil, err
 	}
 	for _, file := range files {
-		text, err := fs.ReadFile(proc, file)
-		if err != nil || len(text) == 0 {
-			continue // the process has ended, or is one of the kernel's
-		}
-		words := strings.Split(string(bytes.TrimSuffix(text, []byte{0})), "\x00")
-		if strings.HasPrefix(path.Base(words[0]), "qemu-system-") {
+		words, err := process.Arguments(proc, path.Dir(file))
+		if err == nil && strings.HasPrefix(path.Base(words[0]), "qemu-system-") {
 			return words, nil
 		}
 	}

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 // process is a running virt-launcher, with the test as its handler.
-type process struct {
+type launched struct {
 	*testing.T
 	dir     string
 	cmd     *exec.Cmd
@@ -54,13 +54,13 @@ type process struct {
 }
 
 // launch starts virt-launcher and waits for its hello. Its termination log is there.
-func launch(t *testing.T, args ...string) *process {
+func launch(t *testing.T, args ...string) *launched {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "virt-launcher")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{T: t, dir: dir, output: testkit.NewTranscript(t, "virt-launcher's output"), ended: make(chan struct{})}
+	p := &launched{T: t, dir: dir, output: testkit.NewTranscript(t, "virt-launcher's output"), ended: make(chan struct{})}
 	p.must(os.WriteFile(p.path("termination-log"), []byte("what was there before"), 0o644))
 	qemu := launchertest.Program(t, "qemu-system-x86_64")
 	listener := launchertest.Listen(t, p.path("handler.sock"))
@@ -77,7 +77,7 @@ func launch(t *testing.T, args ...string) *process {
 	return p
 }
 
-func (p *process) cleanup() {
+func (p *launched) cleanup() {
 	// QEMU goes with it.
 	p.cmd.Process.Kill()
 	<-p.ended
@@ -89,9 +89,9 @@ func (p *process) cleanup() {
 	os.RemoveAll(p.dir)
 }
 
-func (p *process) path(name string) string { return filepath.Join(p.dir, name) }
+func (p *launched) path(name string) string { return filepath.Join(p.dir, name) }
 
-func (p *process) must(errs ...error) {
+func (p *launched) must(errs ...error) {
 	p.Helper()
 	if err := errors.Join(errs...); err != nil {
 		p.Fatal(err)
@@ -99,13 +99,13 @@ func (p *process) must(errs ...error) {
 }
 
 // start sends the start request.
-func (p *process) start(files ...control.File) {
+func (p *launched) start(files ...control.File) {
 	p.Helper()
 	p.must(p.conn.Ask(control.CommandStart, p.request, nil, files...))
 }
 
 // boot starts the guest and waits for its banner.
-func (p *process) boot(files ...control.File) control.StateReport {
+func (p *launched) boot(files ...control.File) control.StateReport {
 	p.Helper()
 	p.start(files...)
 	for {
@@ -118,7 +118,7 @@ func (p *process) boot(files ...control.File) control.StateReport {
 }
 
 // expectEnd waits for the end, and checks its exit code and termination message.
-func (p *process) expectEnd(code int, reason control.Reason) control.Termination {
+func (p *launched) expectEnd(code int, reason control.Reason) control.Termination {
 	p.Helper()
 	testkit.Receive(p.T, p.ended, "virt-launcher's end")
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
@@ -134,7 +134,7 @@ func (p *process) expectEnd(code int, reason control.Reason) control.Termination
 }
 
 // keys writes to the guest's serial port, over a console of its own.
-func (p *process) keys(text string) {
+func (p *launched) keys(text string) {
 	p.Helper()
 	conn, err := net.Dial("unix", p.path("console.sock"))
 	p.must(err)
@@ -280,7 +280,7 @@ func TestIdleMemory(t *testing.T) {
 
 // memoryOf is a process' memory in kB, by the names of /proc/PID/status and
 // /proc/PID/smaps_rollup.
-func memoryOf(p *process, pid int) map[string]int {
+func memoryOf(p *launched, pid int) map[string]int {
 	p.Helper()
 	values := map[string]int{}
 	for _, name := range []string{"status", "smaps_rollup"} {

@@ -51,7 +51,7 @@ func TestMemory(t *testing.T) {
 }
 
 // renew asks for the lease as a guest does that has it.
-func renew(p *process, guest *net.UDPAddr, mac net.HardwareAddr, server net.Addr) {
+func renew(p *launched, guest *net.UDPAddr, mac net.HardwareAddr, server net.Addr) {
 	p.Helper()
 	conn, err := net.ListenUDP("udp4", guest)
 	p.must(err)
@@ -65,7 +65,7 @@ func renew(p *process, guest *net.UDPAddr, mac net.HardwareAddr, server net.Addr
 }
 
 // chat attaches a console, has a KiB echoed, and leaves.
-func chat(p *process) {
+func chat(p *launched) {
 	p.Helper()
 	conn, err := net.Dial("unix", p.path("console.sock"))
 	p.must(err)
@@ -79,7 +79,7 @@ func chat(p *process) {
 
 // settled waits until a process' memory does not change any more: Go gives
 // back what it has freed in the background.
-func settled(p *process, pid int) map[string]int {
+func settled(p *launched, pid int) map[string]int {
 	p.Helper()
 	const still = 3 * time.Second
 	now := memoryOf(p, pid)

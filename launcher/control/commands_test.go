@@ -22,7 +22,7 @@ func argumentsOf() map[string]any {
 		CommandInspect: InspectRequest{}, CommandStart: StartRequest{}, CommandQueryCommands: nil, CommandQueryState: nil, CommandShutdown: nil, CommandReject: Termination{},
 		CommandPause: nil, CommandUnpause: nil, CommandReset: nil, CommandSoftReboot: nil, CommandGrace: GraceRequest{},
 		CommandBecome: BecomeRequest{}, CommandCancelJob: JobRequest{}, CommandForgetJob: JobRequest{},
-		CommandConsole: nil, CommandVNC: nil, CommandScreenshot: nil, CommandMovePointer: nil, CommandStats: nil,
+		CommandConsole: nil, CommandVNC: nil, CommandScreenshot: nil, CommandMovePointer: nil, CommandStats: nil, CommandArguments: nil,
 		CommandGuestInfo: nil, CommandUsers: nil, CommandFileSystems: nil, CommandFreeze: FreezeRequest{}, CommandUnfreeze: nil,
 		CommandHoldPings: HoldPingsRequest{}, CommandOpenChannel: nil, CommandExportDisk: DiskRequest{}, CommandMirrorDisk: DiskRequest{},
 		CommandReceive: nil, CommandMigrate: MigrateRequest{}, CommandRun: RunRequest{}, CommandTakeBack: nil, CommandRelease: nil,

@@ -42,6 +42,7 @@ const (
 	CommandScreenshot  = "screenshot"   // → nothing, with FileScreenshot: a PNG, to its end
 	CommandMovePointer = "move-pointer" // → nothing, when the guest had time to show that it woke up
 	CommandStats       = "stats"        // → Stats: what the VM has used, measured when asked
+	CommandArguments   = "arguments"    // → Arguments: what the running QEMU was started with
 
 	EventHello = "hello" // Hello with FileNetNS
 	EventState = "state" // StateReport
@@ -210,6 +211,9 @@ type StartRequest struct {
 	DedicatedCPUs *DedicatedCPUs `json:"dedicatedCPUs,omitempty"`
 	// GraceSeconds is the time from the power button to QEMU's end.
 	GraceSeconds int64 `json:"graceSeconds"`
+	// Host holds the facts of node and pod from which the Machine was made: a resolve.Host, as JSON. The launcher reads
+	// nothing of it, and has it ready for CommandArguments. It is empty for a guest that comes from another QEMU.
+	Host string `json:"host,omitempty"`
 }
 
 // CloudInitSeed is a seed to be written for a volume: NoCloud, or ConfigDrive.

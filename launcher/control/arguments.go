@@ -1,0 +1,18 @@
+package control
+
+import "encoding/json"
+
+// MaxHostBytes bounds the Host of a StartRequest. A host file of a hundred disks has 30 KiB.
+const MaxHostBytes = 96 << 10
+
+// Arguments is the answer to CommandArguments. Its JSON is that of the subresource qemuargs.
+type Arguments struct {
+	// Program and Arguments are those of QEMU's process.
+	Program   string   `json:"program"`
+	Arguments []string `json:"arguments"`
+	// ClockStart is the moment of which the clock in the arguments tells, in seconds since 1970. It is 0 for a clock that
+	// tells of none.
+	ClockStart int64 `json:"clockStart,omitempty"`
+	// Host is that of the StartRequest.
+	Host json.RawMessage `json:"host,omitempty"`
+}
