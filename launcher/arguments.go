@@ -26,13 +26,27 @@ func (l *launcher) runsQEMU(command string) error {
 func (l *launcher) arguments(*link.Command) (work, error) {
 	pid := strconv.Itoa(l.qemu.PID())
 	reply := control.Arguments{ClockStart: l.start.Machine.Clock.Start, Host: json.RawMessage(l.start.Host)}
-	return result(func(context.Context) (control.Arguments, error) {
+	return result(func(context.Context) (json.RawMessage, error) {
 		words, err := process.Arguments(os.DirFS("/proc"), pid)
-		if err == nil {
-			reply.Program, reply.Arguments = words[0], words[1:]
+		if err != nil {
+			return nil, err
 		}
-		return reply, err
+		reply.Program, reply.Arguments = words[0], words[1:]
+		return bounded(reply)
 	}), nil
+}
+
+// bounded returns the answer's JSON, or an error for an answer that virt-handler would not read: virt-handler ends the
+// connection of a launcher that sends too much.
+func bounded(reply control.Arguments) (json.RawMessage, error) {
+	data, err := json.Marshal(reply)
+	if err == nil && len(data) > control.MaxArgumentsBytes {
+		err = fmt.Errorf("the answer has %d bytes, more than %d", len(data), control.MaxArgumentsBytes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tell QEMU's arguments: %w", err)
+	}
+	return data, nil
 }
 
 // checkHost returns why the launcher does not keep the Host of a start request, or nil.

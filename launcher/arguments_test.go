@@ -51,3 +51,15 @@ func TestHostOfAStartIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswerOfTooManyArgumentsIsAnError: virt-handler would end the connection of a launcher that sends more.
+func TestAnswerOfTooManyArgumentsIsAnError(t *testing.T) {
+	reply := control.Arguments{Program: "qemu", Arguments: []string{strings.Repeat("x", control.MaxArgumentsBytes-100)}}
+	if data, err := bounded(reply); err != nil || len(data) > control.MaxArgumentsBytes {
+		t.Errorf("%d bytes: %v", len(data), err)
+	}
+	reply.Arguments = append(reply.Arguments, strings.Repeat("y", 100))
+	if data, err := bounded(reply); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("%d bytes: %v", len(data), err)
+	}
+}

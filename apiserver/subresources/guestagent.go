@@ -1,7 +1,6 @@
 package subresources
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
-	"github.com/kubeqemu/kubeqemu/apiserver/callers"
 	"github.com/kubeqemu/kubeqemu/internal/handlerapi"
 )
 
@@ -22,41 +20,15 @@ const defaultUnfreeze = 5 * time.Minute
 const maxUnfreeze = 365 * 24 * time.Hour
 
 func (s *Server) guestOSInfo(w http.ResponseWriter, c *call) error {
-	return query[v1.VirtualMachineInstanceGuestAgentInfo](s, w, c, handlerapi.GuestInfo)
+	return query[v1.VirtualMachineInstanceGuestAgentInfo](s, w, c, handlerapi.GuestInfo, askable)
 }
 
 func (s *Server) userList(w http.ResponseWriter, c *call) error {
-	return query[v1.VirtualMachineInstanceGuestOSUserList](s, w, c, handlerapi.Users)
+	return query[v1.VirtualMachineInstanceGuestOSUserList](s, w, c, handlerapi.Users, askable)
 }
 
 func (s *Server) fileSystemList(w http.ResponseWriter, c *call) error {
-	return query[v1.VirtualMachineInstanceFileSystemList](s, w, c, handlerapi.FileSystems)
-}
-
-// query has virt-handler ask the guest's agent. A launcher, which is not trusted, writes the
-// answer: query passes on only the fields of T.
-func query[T any](s *Server, w http.ResponseWriter, c *call, operation string) error {
-	vmi, err := s.cluster.instance(c.Context(), c.namespace, c.name)
-	if err != nil {
-		return err
-	}
-	if err := askable(vmi); err != nil {
-		return err
-	}
-	to, err := s.target(c.Context(), vmi)
-	if err != nil {
-		return err
-	}
-	data, err := s.Handlers.Query(c.Context(), to, operation)
-	if err != nil {
-		return answered(vmi, err)
-	}
-	document := new(T)
-	if err := json.Unmarshal(data, document); err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("read what virt-launcher says of the guest: %w", err))
-	}
-	callers.Write(w, http.StatusOK, document)
-	return nil
+	return query[v1.VirtualMachineInstanceFileSystemList](s, w, c, handlerapi.FileSystems, askable)
 }
 
 // askable returns an error if a VMI's guest agent cannot be asked. KubeVirt answers 500 then,

@@ -75,6 +75,8 @@ func Table() []Endpoint {
 		{Resource: instances, Subresource: "guestosinfo", Method: http.MethodGet, serve: counted(ofQueries, (*Server).guestOSInfo)},
 		{Resource: instances, Subresource: "userlist", Method: http.MethodGet, serve: counted(ofQueries, (*Server).userList)},
 		{Resource: instances, Subresource: "filesystemlist", Method: http.MethodGet, serve: counted(ofQueries, (*Server).fileSystemList)},
+		{Resource: instances, Subresource: "qemuargs", Method: http.MethodGet,
+			serve: counted(ofQueries, (*Server).qemuArguments)},
 		{Resource: instances, Subresource: "console", Method: http.MethodGet, serve: (*Server).console},
 		{Resource: instances, Subresource: "vnc", Method: http.MethodGet, serve: (*Server).vnc},
 		{Resource: instances, Subresource: "vnc/screenshot", Method: http.MethodGet, serve: counted(ofScreenshots, (*Server).screenshot)},

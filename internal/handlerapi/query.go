@@ -11,6 +11,9 @@ import (
 	"net/url"
 )
 
+// Arguments asks for what the running QEMU was started with: a document.
+const Arguments = "qemuargs"
+
 // Operations on the guest's agent. Of these, GuestInfo, Users and FileSystems are
 // asked for without an upgrade, and answered with a document.
 const (
@@ -22,8 +25,8 @@ const (
 	SoftReboot  = "softreboot"
 )
 
-// Bounds of a document: in bytes, and in JSON tokens (values, keys and brackets). The longest
-// document that a launcher makes of an agent's answer has 6000 tokens.
+// Bounds of a document: in bytes, and in JSON tokens (values, keys and brackets). The longest document that a
+// launcher makes of an agent's answer has 6000 tokens. The arguments of a QEMU with 200 disks fit, too.
 const (
 	MaxDocument = 512 << 10
 	maxTokens   = 10000
@@ -50,7 +53,7 @@ func (c *Client) Query(ctx context.Context, to Target, operation string) ([]byte
 		err = fmt.Errorf("it is longer than %d bytes", MaxDocument)
 	}
 	if err == nil {
-		err = few(document)
+		err = CheckDocument(document)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read virt-handler's answer: %w", err)
@@ -58,9 +61,9 @@ func (c *Client) Query(ctx context.Context, to Target, operation string) ([]byte
 	return document, nil
 }
 
-// few refuses a document of too many values: an empty value, three bytes of JSON, takes fifty
+// CheckDocument refuses a document of too many values: an empty value, three bytes of JSON, takes fifty
 // times as much memory once it is decoded.
-func few(document []byte) error {
+func CheckDocument(document []byte) error {
 	tokens := json.NewDecoder(bytes.NewReader(document))
 	for range maxTokens {
 		if _, err := tokens.Token(); errors.Is(err, io.EOF) {

@@ -2,8 +2,12 @@ package control
 
 import "encoding/json"
 
-// MaxHostBytes bounds the Host of a StartRequest. A host file of a hundred disks has 30 KiB.
-const MaxHostBytes = 96 << 10
+const (
+	// MaxHostBytes bounds the Host of a StartRequest. That of a guest with 200 disks has 40 KiB.
+	MaxHostBytes = 96 << 10
+	// MaxArgumentsBytes bounds the answer to CommandArguments. That of a guest with 200 disks has 190 KiB.
+	MaxArgumentsBytes = MaxLineBytes - 16<<10
+)
 
 // Arguments is the answer to CommandArguments. Its JSON is that of the subresource qemuargs.
 type Arguments struct {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// MaxArguments bounds the arguments of a process that are read, in bytes. QEMU's have 40 KiB with a hundred disks.
+// MaxArguments bounds the arguments of a process that are read, in bytes. QEMU's have 150 KiB with 200 disks.
 const MaxArguments = 256 << 10
 
 // Arguments returns the argument vector of a process in the folder /proc. The program's name comes first. A process

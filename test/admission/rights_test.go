@@ -296,6 +296,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "kubevir
 		{"get", served + "/vnc/screenshot", "admin edit"},
 		{"update", served + "/pause", "admin edit"},
 		{"get", served + "/guestosinfo", "admin edit view"},
+		{"get", served + "/qemuargs", "admin edit view"},
 		{"update", "subresources.kubevirt.io/virtualmachines/start", "admin edit"},
 		{"update", "subresources.kubevirt.io/virtualmachines/migrate", "migrate"},
 		{"create", "kubevirt.io/virtualmachineinstancemigrations", "migrate"},

@@ -67,6 +67,9 @@ func (s *Starter) Start(ctx context.Context, vmi *v1.VirtualMachineInstance, lau
 		return err
 	}
 	request.Paused = request.Paused || hold
+	if request.Host, err = kept(host, launcher.Commands); err != nil {
+		return err
+	}
 	err = s.HandOver(ctx, vmi, launcher, &request, links)
 	if errs := (refusal{}); errors.As(err, &errs) {
 		return s.reject(ctx, launcher, errs.ErrorList)
