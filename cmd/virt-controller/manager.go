@@ -71,6 +71,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 func cacheOptions(keys follow.Keys) cache.Options {
 	components := cache.ByObject{Namespaces: map[string]cache.Config{v1.KubeVirtNamespace: {}}}
 	leases := components
+	leases.Transform = nodelabel.TrimLease
 	leases.Label = labels.SelectorFromSet(labels.Set{nodelabel.LeaseLabel: nodelabel.LeaseLabelValue})
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),

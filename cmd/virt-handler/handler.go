@@ -85,6 +85,7 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 			},
 		},
 	}
+	l.starter = reconciler.Starter
 	if err := reconciler.Setup(mgr); err != nil {
 		return nil, fmt.Errorf("set up node controller: %w", err)
 	}
@@ -118,6 +119,7 @@ type launchers struct {
 	acceleration  *accelerator.Chooser
 	configuration *accelerator.Follower
 	cpus          *cpus.Finder
+	starter       *start.Starter
 	arrivals      *migration.Arrivals
 
 	ctx context.Context
@@ -222,8 +224,19 @@ func (l *launchers) renewLease(ctx context.Context) error {
 		return err
 	}
 	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
-		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Offers, Passt: l.offersPasst, CPUs: l.cpus.Told}
+		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Offers, Passt: l.offersPasst, CPUs: l.cpus.Told,
+		Host: l.host}
 	return writer.Start(ctx)
+}
+
+// host returns the node's facts, as the Lease has them.
+func (l *launchers) host(ctx context.Context) (string, error) {
+	version, err := cpus.QEMUVersion(l.options.launcherRoot)
+	if err != nil {
+		return "", err
+	}
+	choice, _ := l.acceleration.Choice()
+	return l.starter.NodeHost(ctx, version, l.cpus.Flags(choice.Accelerator, version))
 }
 
 // offersPasst says whether passt can run on this node.

@@ -48,8 +48,10 @@ type LeaseWriter struct {
 	// CPUs, if set, is what is known of the CPUs that the node can give guests, and a channel that is closed when that
 	// changes.
 	CPUs func() (text string, changed <-chan struct{}, err error)
+	// Host, if set, returns the node's facts (nodelabel.HostKey), or nothing while there are none.
+	Host func(ctx context.Context) (string, error)
 
-	told string // of the CPUs, in the Lease
+	told map[string]string // the long annotations that the Lease has, by key
 }
 
 // Start implements manager.Runnable.
@@ -58,7 +60,8 @@ func (w *LeaseWriter) Start(ctx context.Context) error {
 		choice, changed := w.Chooser.Choice()
 		cpus, cpusChanged := w.cpus()
 		wait := renewInterval
-		if err := w.renew(ctx, choice, cpus); err != nil && ctx.Err() == nil {
+		long := map[string]string{nodelabel.CPUKey: cpus, nodelabel.HostKey: w.host(ctx)}
+		if err := w.renew(ctx, choice, long); err != nil && ctx.Err() == nil {
 			w.Log.Error(err, "renew Lease")
 			wait = renewRetry
 		}
@@ -75,18 +78,22 @@ func (w *LeaseWriter) Start(ctx context.Context) error {
 	}
 }
 
-// renew patches the Lease, or creates it: neither needs the right to read it.
-func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice, cpus string) error {
+// renew patches the Lease, or creates it: neither needs the right to read it. Long annotations, of some kilobytes, are
+// in the patch only if they have changed. The Lease keeps those that are empty.
+func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice, long map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, renewInterval/2)
 	defer cancel()
 	lease := w.lease(choice)
 	w.noteCPUs(ctx, lease)
 	empty := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name, Namespace: lease.Namespace}}
 	patch := lease.DeepCopy()
-	if cpus != "" {
-		lease.Annotations[nodelabel.CPUKey] = cpus
-		if cpus != w.told { // some kilobytes, which the Lease keeps
-			patch.Annotations[nodelabel.CPUKey] = cpus
+	for key, text := range long {
+		if text == "" {
+			continue
+		}
+		lease.Annotations[key] = text
+		if text != w.told[key] {
+			patch.Annotations[key] = text
 		}
 	}
 	err := w.Client.Patch(ctx, patch, client.MergeFrom(empty))
@@ -96,8 +103,19 @@ func (w *LeaseWriter) renew(ctx context.Context, choice accelerator.Choice, cpus
 	if err != nil {
 		return fmt.Errorf("write Lease %s: %w", lease.Name, err)
 	}
-	w.told = cpus
+	w.told = long
 	return nil
+}
+
+func (w *LeaseWriter) host(ctx context.Context) string {
+	if w.Host == nil {
+		return ""
+	}
+	text, err := w.Host(ctx)
+	if err != nil {
+		w.Log.V(1).Info("the Lease does not say what guests find on the node", "error", err.Error())
+	}
+	return text
 }
 
 func (w *LeaseWriter) cpus() (string, <-chan struct{}) {

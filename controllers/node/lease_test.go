@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -172,5 +173,44 @@ func TestLeaseTellsCPUs(t *testing.T) {
 	l.awaitWrite()
 	if got := l.lease().Annotations[nodelabel.CPUKey]; got != "known" {
 		t.Errorf("a new Lease tells %q", got)
+	}
+}
+
+// TestLeaseTellsTheHost: the node's facts are written once, and again when they change. While there are none, the
+// Lease keeps what it says, and is renewed all the same.
+func TestLeaseTellsTheHost(t *testing.T) {
+	l := startLeases(t)
+	said := make(chan string, 1)
+	l.Host = func(context.Context) (string, error) {
+		if text := <-said; text != "none" {
+			return text, nil
+		}
+		return "", errors.New("not known")
+	}
+	said <- "one"
+	l.run()
+	l.awaitWrite()
+	for _, c := range []struct{ says, written, want string }{
+		{"one", "not written again", "not written again"}, {"two", "", "two"}, {"none", "", "two"}, {"two", "", "two"},
+	} {
+		if lease := l.lease(); c.written != "" {
+			if got := lease.Annotations[nodelabel.HostKey]; got != "one" {
+				t.Errorf("told %q", got)
+			}
+			lease.Annotations[nodelabel.HostKey] = c.written
+			if err := l.c.Update(context.Background(), lease); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said <- c.says
+		l.clock.Step(renewInterval)
+		l.awaitWrite()
+		lease := l.lease()
+		if got := lease.Annotations[nodelabel.HostKey]; got != c.want {
+			t.Errorf("with %q the Lease says %q, want %q", c.says, got, c.want)
+		}
+		if !lease.Spec.RenewTime.Time.Equal(l.clock.Now()) {
+			t.Errorf("with %q renewed at %v", c.says, lease.Spec.RenewTime)
+		}
 	}
 }

@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/kvmcheck"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/hostcpu"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 const (
@@ -166,6 +170,23 @@ func (f *Finder) HostModel(ctx context.Context, a qemuargs.Accelerator, qemuVers
 			return nil
 		}
 	}
+}
+
+// Flags returns the flags that HostModel returns, and does not wait for an answer. There are none while none is known.
+func (f *Finder) Flags(a qemuargs.Accelerator, qemuVersion string) []string {
+	if cpu, known := f.get(a); known && cpu.QEMUVersion == qemuVersion {
+		return cpu.Flags
+	}
+	return nil
+}
+
+// QEMUVersion returns the version of the QEMU in a root folder, as the build of the launcher's image wrote it.
+func QEMUVersion(root string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, layout.QEMUVersion))
+	if err != nil {
+		return "", fmt.Errorf("read the version of the launcher's QEMU: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
 }
 
 // Told returns what the node's labels are to say, as text; empty while nothing is known. The channel is closed when

@@ -84,26 +84,22 @@ func (s *Starter) host(ctx context.Context, vmi *v1.VirtualMachineInstance, laun
 	if choice.Accelerator == "" { // the node's choice changed after this pod got its slot
 		return resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
-	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion,
-		NICs: map[string]resolve.NIC{}}
+	cluster, err := s.cluster(ctx)
+	if err != nil {
+		return resolve.Host{}, err
+	}
+	by, err := acceleratorOf(vmi, choice.Accelerator, cluster)
+	if err != nil {
+		return resolve.Host{}, err
+	}
+	host := s.ofNode(by, launcher.QEMUVersion, cluster)
+	host.VhostNet, host.NICs = s.Wiring.HasVhostNet(vmi, launcher, by), map[string]resolve.NIC{}
 	now := s.Clock.Now()
 	host.Now, host.ZoneOffset = now.Unix(), zone.Offset(vmi.Spec.Domain.Timezone(), now)
-	host.NoHyperV, host.TSCFrequency = s.NoHyperV, vmi.TSCFrequency()
+	host.TSCFrequency = vmi.TSCFrequency()
 	if cpu := vmi.Spec.Domain.CPU; s.HostModel != nil && (cpu == nil || cpu.Model == "" || cpu.Model == v1.HostModel) {
 		host.HostModel = s.HostModel(ctx, choice.Accelerator, launcher.QEMUVersion)
 	}
-	cluster := &v1.KubeVirtConfiguration{}
-	var err error
-	if s.Cluster != nil {
-		if cluster, err = s.Cluster(ctx); err != nil {
-			return host, err
-		}
-	}
-	if host.Accelerator, err = acceleratorOf(vmi, choice.Accelerator, cluster); err != nil {
-		return host, err
-	}
-	host.VhostNet = s.Wiring.HasVhostNet(vmi, launcher, host.Accelerator)
-	handover.Configure(&host, cluster)
 	request := handover.Inspection(vmi)
 	if request.Claims, err = claims(vmi); err != nil {
 		return host, err

@@ -61,10 +61,15 @@ func (h *vhostCounts) forget(name types.NamespacedName) {
 	delete(h.by, name)
 }
 
-// HasVhostNet reports whether the node's kernel can move a guest's packets. Opening the device loads the
-// kernel's module, so a node that emulates is not asked.
+// HasVhostNet reports whether the node's kernel can move the packets of a guest of a launcher.
 func (w *Wirer) HasVhostNet(vmi *v1.VirtualMachineInstance, launcher *sessions.Session, by qemuargs.Accelerator) bool {
-	if by != qemuargs.KVM || w.OpenVhostNet == nil || !w.vhostCounts.left(vmi, launcher.Pod.Name) {
+	return w.vhostCounts.left(vmi, launcher.Pod.Name) && w.OffersVhostNet(by)
+}
+
+// OffersVhostNet reports whether the node's kernel can move guests' packets. Opening the device loads the kernel's
+// module, so a node that emulates is not asked.
+func (w *Wirer) OffersVhostNet(by qemuargs.Accelerator) bool {
+	if by != qemuargs.KVM || w.OpenVhostNet == nil {
 		return false
 	}
 	files, err := w.OpenVhostNet(1)
