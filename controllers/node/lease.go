@@ -19,6 +19,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
+	"github.com/kubeqemu/kubeqemu/internal/handlerlease"
 )
 
 const (
@@ -48,7 +49,7 @@ type LeaseWriter struct {
 	// CPUs, if set, is what is known of the CPUs that the node can give guests, and a channel that is closed when that
 	// changes.
 	CPUs func() (text string, changed <-chan struct{}, err error)
-	// Host, if set, returns the node's facts (nodelabel.HostKey), or nothing while there are none.
+	// Host, if set, returns the node's facts (handlerlease.HostKey), or nothing while there are none.
 	Host func(ctx context.Context) (string, error)
 
 	told map[string]string // the long annotations that the Lease has, by key
@@ -60,7 +61,7 @@ func (w *LeaseWriter) Start(ctx context.Context) error {
 		choice, changed := w.Chooser.Choice()
 		cpus, cpusChanged := w.cpus()
 		wait := renewInterval
-		long := map[string]string{nodelabel.CPUKey: cpus, nodelabel.HostKey: w.host(ctx)}
+		long := map[string]string{nodelabel.CPUKey: cpus, handlerlease.HostKey: w.host(ctx)}
 		if err := w.renew(ctx, choice, long); err != nil && ctx.Err() == nil {
 			w.Log.Error(err, "renew Lease")
 			wait = renewRetry
@@ -159,7 +160,7 @@ func (w *LeaseWriter) noteCPUs(ctx context.Context, lease *coordinationv1.Lease)
 func (w *LeaseWriter) lease(choice accelerator.Choice) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: nodelabel.LeaseName(w.NodeName), Namespace: v1.KubeVirtNamespace,
+			Name: handlerlease.Name(w.NodeName), Namespace: v1.KubeVirtNamespace,
 			Labels: map[string]string{nodelabel.LeaseLabel: nodelabel.LeaseLabelValue},
 			Annotations: map[string]string{
 				nodelabel.AcceleratorKey: choice.String(),

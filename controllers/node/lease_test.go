@@ -18,6 +18,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/node/nodetest"
 	"github.com/kubeqemu/kubeqemu/controllers/node/sessions"
 	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
+	"github.com/kubeqemu/kubeqemu/internal/handlerlease"
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
 )
 
@@ -194,10 +195,10 @@ func TestLeaseTellsTheHost(t *testing.T) {
 		{"one", "not written again", "not written again"}, {"two", "", "two"}, {"none", "", "two"}, {"two", "", "two"},
 	} {
 		if lease := l.lease(); c.written != "" {
-			if got := lease.Annotations[nodelabel.HostKey]; got != "one" {
+			if got := lease.Annotations[handlerlease.HostKey]; got != "one" {
 				t.Errorf("told %q", got)
 			}
-			lease.Annotations[nodelabel.HostKey] = c.written
+			lease.Annotations[handlerlease.HostKey] = c.written
 			if err := l.c.Update(context.Background(), lease); err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +207,7 @@ func TestLeaseTellsTheHost(t *testing.T) {
 		l.clock.Step(renewInterval)
 		l.awaitWrite()
 		lease := l.lease()
-		if got := lease.Annotations[nodelabel.HostKey]; got != c.want {
+		if got := lease.Annotations[handlerlease.HostKey]; got != c.want {
 			t.Errorf("with %q the Lease says %q, want %q", c.says, got, c.want)
 		}
 		if !lease.Spec.RenewTime.Time.Equal(l.clock.Now()) {

@@ -22,6 +22,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/internal/handlerlease"
 )
 
 // Reconciler labels nodes. Its requests name nodes.
@@ -70,7 +71,7 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) (out []reconcile.
 }
 
 func requestForLease(_ context.Context, lease client.Object) []reconcile.Request {
-	if node, ok := nodeName(lease.GetName()); ok {
+	if node, ok := handlerlease.Node(lease.GetName()); ok {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: node}}}
 	}
 	return nil
@@ -132,7 +133,7 @@ func (r *Reconciler) listen(ctx context.Context, node string) (*coordinationv1.L
 	// server.
 	for _, reader := range []client.Reader{r.Client, r.Live} {
 		lease = &coordinationv1.Lease{}
-		err := reader.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: LeaseName(node)}, lease)
+		err := reader.Get(ctx, client.ObjectKey{Namespace: v1.KubeVirtNamespace, Name: handlerlease.Name(node)}, lease)
 		if apierrors.IsNotFound(err) {
 			delete(r.heard, node)
 			return nil, nil

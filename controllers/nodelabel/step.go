@@ -4,19 +4,18 @@ package nodelabel
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/handlerlease"
 )
 
 const (
 	// LeaseLabel and its value are on every virt-handler's Lease.
 	LeaseLabel      = "kubevirt.io"
 	LeaseLabelValue = "virt-handler"
-	leasePrefix     = "virt-handler-"
 
 	// Lifetime is how long after the last renewal of its Lease virt-handler counts as gone.
 	// The value is KubeVirt's.
@@ -36,11 +35,6 @@ const (
 	// QEMUVersionKey is an annotation of Leases: the versions of the connected launchers'
 	// QEMUs, separated by commas.
 	QEMUVersionKey = "kubeqemu.io/qemu-version"
-	// HostKey is an annotation of Leases: what a guest of any pod finds on the node, a resolve.Host as JSON. It is for
-	// "qemuargs host". virt-controller does not read it.
-	HostKey = "kubeqemu.io/host"
-	// MaxHost bounds the annotation HostKey, in bytes: 300 flags of a CPU have 5,000.
-	MaxHost = 32 << 10
 	// HeartbeatAnnotation is KubeVirt's annotation of nodes: when virt-handler had last
 	// renewed its Lease at the time of the last change of labels. It is written only together
 	// with labels, because each write of a node reaches all watchers of nodes. The Lease has
@@ -53,18 +47,11 @@ var accelerators = []string{"kvm", "tcg", "none"}
 // TrimLease is the cache's transformation of Leases. It drops what nobody reads there.
 func TrimLease(object any) (any, error) {
 	if lease, ok := object.(*coordinationv1.Lease); ok {
-		delete(lease.Annotations, HostKey)
+		delete(lease.Annotations, handlerlease.HostKey)
 		lease.ManagedFields = nil
 	}
 	return object, nil
 }
-
-// LeaseName is the name of the Lease of a node's virt-handler.
-func LeaseName(node string) string { return leasePrefix + node }
-
-// nodeName is the node of a Lease, by the Lease's name. An admission policy lets each
-// virt-handler write only the Lease of its own node.
-func nodeName(lease string) (string, bool) { return strings.CutPrefix(lease, leasePrefix) }
 
 // heard is the last renewal of a Lease.
 type heard struct {

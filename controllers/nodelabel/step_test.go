@@ -9,13 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/internal/handlerlease"
 )
 
 func at(seconds int64) time.Time { return time.Unix(seconds, 0) }
 
 // lease as a virt-handler wrote it at a time, with an accelerator.
 func lease(renewed time.Time, accelerator string) *coordinationv1.Lease {
-	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName("node-1"), Namespace: v1.KubeVirtNamespace, Annotations: map[string]string{}}}
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: handlerlease.Name("node-1"), Namespace: v1.KubeVirtNamespace, Annotations: map[string]string{}}}
 	if accelerator != "" {
 		l.Annotations[AcceleratorKey] = accelerator
 	}

@@ -8,7 +8,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
-	"github.com/kubeqemu/kubeqemu/controllers/nodelabel"
+	"github.com/kubeqemu/kubeqemu/internal/handlerlease"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
@@ -29,14 +29,11 @@ func (s *Starter) cluster(ctx context.Context) (*v1.KubeVirtConfiguration, error
 	return s.Cluster(ctx)
 }
 
-// NodeHost returns the facts of the node for a guest of the node's own architecture, as JSON, and nothing while the
-// node runs no guests. qemuVersion is that of the launcher's image. flags make QEMU's CPU model base the node's own
-// CPU; there are none while they are not known.
+// NodeHost returns the facts of the node for a guest of the node's own architecture, as JSON. A node that can run no
+// guests has no accelerator there. qemuVersion is that of the launcher's image. flags make QEMU's CPU model base the
+// node's own CPU; there are none while they are not known.
 func (s *Starter) NodeHost(ctx context.Context, qemuVersion string, flags []string) (string, error) {
 	choice, _ := s.Chooser.Choice()
-	if choice.Accelerator == "" {
-		return "", nil
-	}
 	if qemuVersion == "" {
 		return "", errors.New("the version of the launcher's QEMU is not known")
 	}
@@ -47,8 +44,8 @@ func (s *Starter) NodeHost(ctx context.Context, qemuVersion string, flags []stri
 	host := s.ofNode(choice.Accelerator, qemuVersion, cluster)
 	host.HostModel, host.VhostNet = flags, s.Wiring.OffersVhostNet(choice.Accelerator)
 	text, err := json.Marshal(host)
-	if err == nil && len(text) > nodelabel.MaxHost {
-		err = fmt.Errorf("they have %d bytes, more than %d", len(text), nodelabel.MaxHost)
+	if err == nil && len(text) > handlerlease.MaxHost {
+		err = fmt.Errorf("they have %d bytes, more than %d", len(text), handlerlease.MaxHost)
 	}
 	if err != nil {
 		return "", fmt.Errorf("encode the node's facts: %w", err)

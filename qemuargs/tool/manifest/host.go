@@ -35,7 +35,7 @@ const presetNow = 1767225600
 type Host struct {
 	name   string
 	preset resolve.Host
-	told   bool   // preset is a file's, and is taken as it is
+	told   bool   // preset is a file's, which tells of the pod, too, and is taken as it is
 	guests string // the architecture of guests that name none; empty for Kubeqemu's default
 }
 
@@ -43,7 +43,7 @@ type Host struct {
 func (h Host) String() string { return h.name }
 
 // ParseHost reads a preset, or a file. A preset is kvm or tcg, and may name a release of QEMU:
-// kvm-7.2. A file holds a resolve.Host as YAML.
+// kvm-7.2. A file holds a resolve.Host as YAML. A file that tells of a node alone leaves the pod to what a preset says.
 func ParseHost(name string) (Host, error) {
 	accelerator, release, named := strings.Cut(name, "-")
 	switch a := qemuargs.Accelerator(accelerator); a {
@@ -58,7 +58,7 @@ func ParseHost(name string) (Host, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return Host{}, fmt.Errorf("host %q is no preset (kvm, tcg, kvm-7.2, tcg-7.2 and so on) and no file", name)
 	}
-	h := Host{name: name, told: true}
+	h := Host{name: name}
 	if err == nil {
 		err = sigsyaml.UnmarshalStrict(data, &h.preset)
 	}
@@ -68,7 +68,16 @@ func ParseHost(name string) (Host, error) {
 	if err != nil {
 		return Host{}, fmt.Errorf("read host %s: %w", name, err)
 	}
+	if h.told = tellsOfPod(h.preset); !h.told {
+		h.preset.OverlayDirect, h.preset.AIO = true, qemuargs.AIOFacts{Native: true}
+	}
 	return h, nil
+}
+
+// tellsOfPod reports whether a host has any fact of a pod: of its disks, its links or its start.
+func tellsOfPod(h resolve.Host) bool {
+	return len(h.ContainerDisks)+len(h.Claims)+len(h.ConfigVolumes)+len(h.NICs)+len(h.CPUNodes) > 0 || h.Kernel != nil ||
+		h.OverlayDirect || h.OverlayBlocks != nil || h.AIO != (qemuargs.AIOFacts{}) || h.Now != 0 || h.ZoneOffset != nil
 }
 
 // checkHost refuses a host that has an unknown accelerator, or a QEMU that Kubeqemu does not know.

@@ -1,0 +1,51 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+)
+
+// subresource is the path of the subresource qemuargs of a VMI.
+func subresource(namespace, name string) []string {
+	return []string{"apis/subresources.kubevirt.io/v1/namespaces", namespace, "virtualmachineinstances", name, "qemuargs"}
+}
+
+// Guest returns the facts from which virt-handler made the arguments of a VMI's running guest.
+func (c *Cluster) Guest(ctx context.Context, namespace, name string) (resolve.Host, error) {
+	if problems := validation.ValidateNamespaceName(namespace, false); len(problems) > 0 {
+		return resolve.Host{}, fmt.Errorf("%q is no name of a namespace: %s", namespace, strings.Join(problems, ", "))
+	}
+	if problems := validation.NameIsDNSSubdomain(name, false); len(problems) > 0 {
+		return resolve.Host{}, fmt.Errorf("%q is no name of a VMI: %s", name, strings.Join(problems, ", "))
+	}
+	var said v1.VirtualMachineInstanceQEMUArguments
+	path := subresource(namespace, name)
+	err := c.get(ctx, &said, path...)
+	var host resolve.Host
+	if err == nil {
+		host, err = guestHost(said, "/"+strings.Join(path, "/"))
+	}
+	if err != nil {
+		return resolve.Host{}, fmt.Errorf("read the facts of VMI %s/%s: %w", namespace, name, err)
+	}
+	return host, nil
+}
+
+// guestHost returns the facts of an answer that the subresource at a path gave.
+func guestHost(said v1.VirtualMachineInstanceQEMUArguments, path string) (resolve.Host, error) {
+	if len(said.Host) == 0 {
+		return resolve.Host{}, fmt.Errorf("its virt-launcher has none: the guest has come from another node with the machine that it had there, "+
+			"or was started by an older virt-handler; kubectl get --raw %s shows its arguments", path)
+	}
+	host, err := readHost(said.Host)
+	if said.ClockStart != 0 {
+		host.Now = said.ClockStart // of QEMU, a moment after virt-handler has looked
+	}
+	return host, err
+}

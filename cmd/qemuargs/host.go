@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeqemu/kubeqemu/cmd/qemuargs/cluster"
+	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
+	"github.com/kubeqemu/kubeqemu/qemuargs/tool/hostfile"
+)
+
+// silence is the age of a Lease from which on its virt-handler counts as gone, as for virt-controller.
+const silence = 5 * time.Minute
+
+// asked is what "qemuargs host" is asked for.
+type asked struct{ node, vmi, namespace, kubeconfig, context string }
+
+func hostCommand() *cobra.Command {
+	var a asked
+	c := &cobra.Command{
+		Use:   "host --node NODE | --vmi NAME",
+		Short: "Print the facts of a cluster's node, or of a running guest, as a file for --host",
+		Long: `host prints the facts from which a cluster makes QEMU's arguments, as a file for --host. Each field of the file has a comment.
+
+With --node these are the facts that virt-handler of a node publishes. They are the same for all guests of the node. "render --host" adds
+what the presets say of a pod: of disks, links and the moment of the start. The user must have the right to get Leases in the namespace kubevirt.
+
+With --vmi these are all facts from which the arguments of a running guest were made, of the node and of its pod. "render --host" prints
+the very arguments of the running QEMU, but for the numbers of inherited files. Whoever may view the VMI may read them.
+
+host asks the cluster of the kubeconfig, as kubectl does.`,
+		Example: `  qemuargs host --node node-1 > node-1.yaml
+  qemuargs render --host node-1.yaml vm.yaml
+
+  qemuargs host --vmi web -n shop > web-host.yaml
+  kubectl get vmi web -n shop -o yaml | qemuargs render --host web-host.yaml -`,
+		Args: wrong(cobra.NoArgs),
+	}
+	c.Flags().StringVar(&a.node, "node", "", "the node whose facts are printed")
+	c.Flags().StringVar(&a.vmi, "vmi", "", "the VirtualMachineInstance whose facts are printed")
+	c.Flags().StringVarP(&a.namespace, "namespace", "n", "", "the VMI's namespace; without it, that of the kubeconfig's context")
+	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", "the kubeconfig; without it, $KUBECONFIG or ~/.kube/config")
+	c.Flags().StringVar(&a.context, "context", "", "the context of the kubeconfig; without it, the current one")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		switch {
+		case (a.node == "") == (a.vmi == ""):
+			return &usageError{c.CommandPath(), errors.New("name either a node (--node) or a VMI (--vmi)")}
+		case a.node != "" && a.namespace != "":
+			return &usageError{c.CommandPath(), errors.New("a node has no namespace")}
+		}
+		heading, host, err := a.ask(c)
+		if err != nil {
+			return err
+		}
+		return hostfile.Write(c.OutOrStdout(), heading, host)
+	}
+	return c
+}
+
+// ask asks the cluster. It warns of a node from which nothing has been heard for long.
+func (a asked) ask(c *cobra.Command) (heading []string, host resolve.Host, err error) {
+	from, err := cluster.Open(a.kubeconfig, a.context)
+	if err != nil {
+		return nil, host, err
+	}
+	if a.vmi != "" {
+		namespace := a.namespace
+		if namespace == "" {
+			namespace = from.Namespace
+		}
+		host, err = from.Guest(c.Context(), namespace, a.vmi)
+		return []string{
+			fmt.Sprintf("All facts from which the arguments of the running guest of VMI %s/%s were made.", namespace, a.vmi),
+			fmt.Sprintf("kubectl get vmi %s -n %s -o yaml | qemuargs render --host FILE -", a.vmi, namespace),
+		}, host, err
+	}
+	host, renewed, err := from.Node(c.Context(), a.node)
+	if err == nil && time.Since(renewed) > silence {
+		fmt.Fprintf(c.ErrOrStderr(), "warning: virt-handler of node %s was last heard of at %s\n", a.node, renewed.UTC().Format(time.RFC3339))
+	}
+	return []string{
+		fmt.Sprintf("What guests find on node %s, as its virt-handler publishes it. What presets say of a pod is added where the file is read.", a.node),
+		"qemuargs render --host FILE vm.yaml",
+	}, host, err
+}
