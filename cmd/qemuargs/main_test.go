@@ -122,7 +122,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: %+v, want usage", args, s)
 		}
 	}
-	for _, command := range []string{"render", "explain", "golden", "diff", "schema", "check", "run"} {
+	for _, command := range []string{"render", "explain", "host", "golden", "diff", "schema", "check", "run"} {
 		if s := runCommand(t, "", command, "--help"); s.code != 0 || !strings.Contains(s.out, "Examples:\n  qemuargs "+command) {
 			t.Errorf("%s --help: %+v", command, s)
 		}

@@ -112,10 +112,10 @@ var descriptors = map[string]*regexp.Regexp{
 }
 
 // same reports whether two arguments are equal but for the numbers of inherited files.
-func same(a, b Argument) bool { return a == b || a.unnumbered() == b.unnumbered() }
+func same(a, b Argument) bool { return a == b || a.Unnumbered() == b.Unnumbered() }
 
-// unnumbered returns the argument with N for each number of an inherited file.
-func (a Argument) unnumbered() string {
+// Unnumbered returns the argument with N for each number of an inherited file.
+func (a Argument) Unnumbered() string {
 	numbers, ok := descriptors[a.flag()]
 	if !ok {
 		return string(a)
