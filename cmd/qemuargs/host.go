@@ -23,13 +23,16 @@ func hostCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "host --node NODE | --vmi NAME",
 		Short: "Print the facts of a cluster's node, or of a running guest, as a file for --host",
-		Long: `host prints the facts from which a cluster makes QEMU's arguments, as a file for --host. Each field of the file has a comment.
+		Long: `host prints the facts from which a cluster makes QEMU's arguments, as a file for --host. Each field of the file
+has a comment.
 
-With --node these are the facts that virt-handler of a node publishes. They are the same for all guests of the node. "render --host" adds
-what the presets say of a pod: of disks, links and the moment of the start. The user must have the right to get Leases in the namespace kubevirt.
+With --node these are the facts that virt-handler of a node publishes. They are the same for all guests of the node.
+"render --host" adds what the presets say of a pod: of disks, links and the moment of the start. The user must have the
+right to get Leases in the namespace kubevirt.
 
-With --vmi these are all facts from which the arguments of a running guest were made, of the node and of its pod. "render --host" prints
-the very arguments of the running QEMU, but for the numbers of inherited files. Whoever may view the VMI may read them.
+With --vmi these are all facts from which the arguments of a running guest were made, of the node and of its pod.
+"render --host" prints the very arguments of the running QEMU, but for the numbers of inherited files. Whoever may view
+the VMI may read them.
 
 host asks the cluster of the kubeconfig, as kubectl does.`,
 		Example: `  qemuargs host --node node-1 > node-1.yaml
@@ -41,7 +44,7 @@ host asks the cluster of the kubeconfig, as kubectl does.`,
 	}
 	c.Flags().StringVar(&a.node, "node", "", "the node whose facts are printed")
 	c.Flags().StringVar(&a.vmi, "vmi", "", "the VirtualMachineInstance whose facts are printed")
-	c.Flags().StringVarP(&a.namespace, "namespace", "n", "", "the VMI's namespace; without it, that of the kubeconfig's context")
+	c.Flags().StringVarP(&a.namespace, "namespace", "n", "", "the VMI's namespace; without it, that of the context")
 	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", "the kubeconfig; without it, $KUBECONFIG or ~/.kube/config")
 	c.Flags().StringVar(&a.context, "context", "", "the context of the kubeconfig; without it, the current one")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -79,10 +82,12 @@ func (a asked) ask(c *cobra.Command) (heading []string, host resolve.Host, err e
 	}
 	host, renewed, err := from.Node(c.Context(), a.node)
 	if err == nil && time.Since(renewed) > silence {
-		fmt.Fprintf(c.ErrOrStderr(), "warning: virt-handler of node %s was last heard of at %s\n", a.node, renewed.UTC().Format(time.RFC3339))
+		fmt.Fprintf(c.ErrOrStderr(), "warning: virt-handler of node %s was last heard of at %s\n",
+			a.node, renewed.UTC().Format(time.RFC3339))
 	}
 	return []string{
-		fmt.Sprintf("What guests find on node %s, as its virt-handler publishes it. What presets say of a pod is added where the file is read.", a.node),
+		fmt.Sprintf("What guests find on node %s, as its virt-handler publishes it.", a.node),
+		"Where the file is read, what presets say of a pod is added.",
 		"qemuargs render --host FILE vm.yaml",
 	}, host, err
 }

@@ -42,8 +42,10 @@ func (a answers) kubeconfig(t *testing.T) string {
 	server := httptest.NewTLSServer(a) // without TLS no token is sent
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "one", "clusters": [{"name": "c", "cluster": {"server": %q, "insecure-skip-tls-verify": true}}],
-"users": [{"name": "u", "user": {"token": "secret"}}], "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}},
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "one",
+"clusters": [{"name": "c", "cluster": {"server": %q, "insecure-skip-tls-verify": true}}],
+"users": [{"name": "u", "user": {"token": "secret"}}],
+"contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}},
 {"name": "other", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}]}`, server.URL)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -61,7 +63,8 @@ func leaseOf(key, text string) string { return leaseAt(time.Now(), key, text) }
 
 func leaseAt(renewed time.Time, key, text string) string {
 	annotations, _ := json.Marshal(map[string]string{key: text})
-	return fmt.Sprintf(`{"metadata":{"annotations":%s},"spec":{"renewTime":%q}}`, annotations, renewed.UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
+	return fmt.Sprintf(`{"metadata":{"annotations":%s},"spec":{"renewTime":%q}}`, annotations,
+		renewed.UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
 }
 
 // host runs "qemuargs host" with a kubeconfig.
@@ -73,7 +76,8 @@ func (a answers) host(t *testing.T, args ...string) said {
 func TestHostOfANode(t *testing.T) {
 	const facts = `{"accelerator":"tcg","qemuVersion":"10.0.13","noHyperV":true,"smbios":{"family":"Rack"}}`
 	s := answers{leases + "n1": leaseOf(handlerlease.HostKey, facts)}.host(t, "--node", "n1")
-	if s.code != 0 || s.err != "" || !strings.Contains(s.out, "accelerator: tcg\n") || !strings.Contains(s.out, "# noHyperV: true if") {
+	if s.code != 0 || s.err != "" || !strings.Contains(s.out, "accelerator: tcg\n") ||
+		!strings.Contains(s.out, "# noHyperV: true if") {
 		t.Fatalf("%+v", s)
 	}
 	file := filepath.Join(t.TempDir(), "n1.yaml")
@@ -85,7 +89,8 @@ func TestHostOfANode(t *testing.T) {
 	if want.out = strings.ReplaceAll(want.out, "family=KubeVirt", "family=Rack"); got.code != 0 || got.out != want.out {
 		t.Errorf("render with the file: %+v, want %+v", got, want)
 	}
-	silent := answers{leases + "n1": leaseAt(time.Now().Add(-time.Hour), handlerlease.HostKey, facts)}.host(t, "--node", "n1")
+	hourAgo := time.Now().Add(-time.Hour)
+	silent := answers{leases + "n1": leaseAt(hourAgo, handlerlease.HostKey, facts)}.host(t, "--node", "n1")
 	if silent.code != 0 || silent.out != s.out || !strings.Contains(silent.err, "was last heard of at") {
 		t.Errorf("of a node that is silent: %+v", silent)
 	}
@@ -93,12 +98,14 @@ func TestHostOfANode(t *testing.T) {
 
 // TestHostOfAGuest: the facts of a guest have the moment of which its clock tells.
 func TestHostOfAGuest(t *testing.T) {
-	const answer = `{"program":"qemu","arguments":["-S"],"clockStart":77,"host":{"accelerator":"kvm","qemuVersion":"11.1.3","now":70,` +
-		`"nics":{"default":{"mtu":1450}}}}`
-	a := answers{fmt.Sprintf(served, "shop", "web"): answer, fmt.Sprintf(served, "default", "web"): strings.Replace(answer, "1450", "9000", 1)}
+	const answer = `{"program":"qemu","arguments":["-S"],"clockStart":77,` +
+		`"host":{"accelerator":"kvm","qemuVersion":"11.1.3","now":70,"nics":{"default":{"mtu":1450}}}}`
+	a := answers{fmt.Sprintf(served, "shop", "web"): answer,
+		fmt.Sprintf(served, "default", "web"): strings.Replace(answer, "1450", "9000", 1)}
 	for _, args := range [][]string{{"-n", "shop"}, {"--context", "other"}} {
 		s := a.host(t, append([]string{"--vmi", "web"}, args...)...)
-		if s.code != 0 || !strings.Contains(s.out, "now: 77\n") || !strings.Contains(s.out, "nics:\n  default:\n    mtu: 1450\n") ||
+		const nics = "nics:\n  default:\n    mtu: 1450\n"
+		if s.code != 0 || !strings.Contains(s.out, "now: 77\n") || !strings.Contains(s.out, nics) ||
 			!strings.Contains(s.out, "VMI shop/web") {
 			t.Errorf("%q: %+v", args, s)
 		}
@@ -111,32 +118,34 @@ func TestHostOfAGuest(t *testing.T) {
 // TestHostWithoutFactsSaysWhatToDo: what there is no answer to, and what nobody believes, is an error.
 func TestHostWithoutFactsSaysWhatToDo(t *testing.T) {
 	const fine = `{"accelerator":"tcg","qemuVersion":"11.1.3"}`
+	const n1, none = leases + "n1", "virt-handler of node n1 publishes no facts: "
+	refused := func(code int, why string) string {
+		return fmt.Sprintf(`{"kind":"Status","code":%d,"message":%q}`, code, why)
+	}
+	facts := func(text string) string { return leaseOf(handlerlease.HostKey, text) }
 	vmi := fmt.Sprintf(served, "default", "web")
-	for name, c := range map[string]struct {
-		args []string
-		path string
-		says string
-		want string
-	}{
-		"no Lease":       {[]string{"--node", "n1"}, "/", "{}", "virt-handler of node n1 publishes no facts: there is no Lease virt-handler-n1"},
-		"no facts":       {[]string{"--node", "n1"}, leases + "n1", leaseOf("x", "y"), "virt-handler of node n1 publishes no facts: its Lease has no"},
-		"no right":       {[]string{"--node", "n1"}, leases + "n1", `{"kind":"Status","code":403,"message":"ann may not"}`, "ann may not; whoever may get Leases"},
-		"no accelerator": {[]string{"--node", "n1"}, leases + "n1", leaseOf(handlerlease.HostKey, `{}`), "node n1 can run no guests now"},
-		"a newer one":    {[]string{"--node", "n1"}, leases + "n1", leaseOf(handlerlease.HostKey, `{"accelerator":"tcg","news":1}`), "unknown field \"news\""},
-		"no JSON":        {[]string{"--node", "n1"}, leases + "n1", leaseOf(handlerlease.HostKey, `{`), "read the facts"},
-		"too much":       {[]string{"--node", "n1"}, leases + "n1", leaseOf(handlerlease.HostKey, strings.Repeat(" ", handlerlease.MaxHost)+fine), "more than"},
-		"a flood":        {[]string{"--node", "n1"}, leases + "n1", leaseOf("x", strings.Repeat(" ", 2<<20)), "more than"},
-		"many values":    {[]string{"--node", "n1"}, leases + "n1", `{"x":[` + strings.Repeat("0,", 50_000) + `0]}`, "more than"},
-		"another path":   {[]string{"--node", "../n1"}, "/", "{}", "is no name of a node"},
-		"no VMI":         {[]string{"--vmi", "web"}, "/", "{}", "qemuargs not found"},
-		"not running":    {[]string{"--vmi", "web"}, vmi, `{"kind":"Status","code":409,"message":"VMI is not running: it is Pending"}`, "VMI is not running"},
-		"has moved":      {[]string{"--vmi", "web"}, vmi, `{"program":"qemu","arguments":["-S"]}`, "kubectl get --raw " + vmi},
-		"a liar":         {[]string{"--vmi", "web"}, vmi, `{"arguments":["-S"],"host":{"accelerator":{}}}`, "read the facts"},
-		"no namespace":   {[]string{"--vmi", "web", "-n", "a/b"}, "/", "{}", "is no name of a namespace"},
-		"VMI's name":     {[]string{"--vmi", "Web"}, "/", "{}", "is no name of a VMI"},
-		"no context":     {[]string{"--vmi", "web", "--context", "none"}, "/", "{}", "read the kubeconfig"},
+	type question struct{ args, path, says, want string }
+	for name, c := range map[string]question{
+		"no Lease":       {"--node=n1", "/", "{}", none + "there is no Lease virt-handler-n1"},
+		"no facts":       {"--node=n1", n1, leaseOf("x", "y"), none + "its Lease has no annotation"},
+		"no right":       {"--node=n1", n1, refused(403, "ann may not"), "ann may not; whoever may get Leases"},
+		"no accelerator": {"--node=n1", n1, facts(`{}`), "node n1 can run no guests now"},
+		"a newer one":    {"--node=n1", n1, facts(`{"accelerator":"tcg","news":1}`), "unknown field \"news\""},
+		"no JSON":        {"--node=n1", n1, facts(`{`), "read the facts"},
+		"too much":       {"--node=n1", n1, facts(strings.Repeat(" ", handlerlease.MaxHost) + fine), "more than"},
+		"a flood":        {"--node=n1", n1, leaseOf("x", strings.Repeat(" ", 2<<20)), "more than"},
+		"many values":    {"--node=n1", n1, `{"x":[` + strings.Repeat("0,", 50_000) + `0]}`, "more than"},
+		"another path":   {"--node=../n1", "/", "{}", "is no name of a node"},
+		"no VMI":         {"--vmi=web", "/", "{}", "qemuargs not found"},
+		"not running":    {"--vmi=web", vmi, refused(409, "VMI is not running"), "VMI is not running"},
+		"has moved":      {"--vmi=web", vmi, `{"program":"qemu","arguments":["-S"]}`, "kubectl get --raw " + vmi},
+		"a liar":         {"--vmi=web", vmi, `{"arguments":["-S"],"host":{"accelerator":{}}}`, "read the facts"},
+		"no namespace":   {"--vmi=web -n a/b", "/", "{}", "is no name of a namespace"},
+		"VMI's name":     {"--vmi=Web", "/", "{}", "is no name of a VMI"},
+		"no context":     {"--vmi=web --context=none", "/", "{}", "read the kubeconfig"},
 	} {
-		if s := (answers{c.path: c.says}).host(t, c.args...); s.code != exitInvalid || s.out != "" || !strings.Contains(s.err, c.want) {
+		s := answers{c.path: c.says}.host(t, strings.Fields(c.args)...)
+		if s.code != exitInvalid || s.out != "" || !strings.Contains(s.err, c.want) {
 			t.Errorf("%s: %+v, want %q", name, s, c.want)
 		}
 	}

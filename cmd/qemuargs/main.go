@@ -96,7 +96,8 @@ Exit codes: 0 done; 1 a manifest or an argument is invalid or cannot be read, or
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
-	c.AddCommand(renderCommand(), explainCommand(), hostCommand(), goldenCommand(), diffCommand(), schemaCommand(), checkCommand(), manCommand())
+	c.AddCommand(renderCommand(), explainCommand(), hostCommand(), goldenCommand(), diffCommand(), schemaCommand(),
+		checkCommand(), manCommand())
 	c.AddCommand(runCommands()...)
 	return c
 }

@@ -224,8 +224,8 @@ func (l *launchers) renewLease(ctx context.Context) error {
 		return err
 	}
 	writer := &node.LeaseWriter{Client: l.manager.GetClient(), Clock: clock.RealClock{}, Log: l.manager.GetLogger().WithName("lease"),
-		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Offers, Passt: l.offersPasst, CPUs: l.cpus.Told,
-		Host: l.host}
+		NodeName: l.options.node, Chooser: l.acceleration, Sessions: l.sessions, OwnCPUs: l.kubelet.OwnCPUs, Realtime: elevate.Offers, Passt: l.offersPasst,
+		CPUs: l.cpus.Told, Host: l.host}
 	return writer.Start(ctx)
 }
 

@@ -1,6 +1,6 @@
 // Package handlerlease has the names by which a node's virt-handler publishes what it knows of the node: a Lease for
-// each node, in the namespace of the components. virt-handler writes the Lease. virt-controller reads it, and "qemuargs
-// host" does.
+// each node, in the namespace of the components. virt-handler writes the Lease. virt-controller reads it, and
+// "qemuargs host" does.
 package handlerlease
 
 import "strings"
@@ -18,6 +18,6 @@ const (
 // Name returns the name of the Lease of a node's virt-handler.
 func Name(node string) string { return prefix + node }
 
-// Node returns the node of a Lease, by the Lease's name. An admission policy lets each virt-handler write only the Lease
-// of its own node.
+// Node returns the node of a Lease, by the Lease's name. An admission policy lets each virt-handler write only the
+// Lease of its own node.
 func Node(lease string) (string, bool) { return strings.CutPrefix(lease, prefix) }

@@ -14,8 +14,8 @@ type Arguments struct {
 	// Program and Arguments are those of QEMU's process.
 	Program   string   `json:"program"`
 	Arguments []string `json:"arguments"`
-	// ClockStart is the moment of which the clock in the arguments tells, in seconds since 1970. It is 0 for a clock that
-	// tells of none.
+	// ClockStart is the moment of which the clock in the arguments tells, in seconds since 1970. It is 0 for a clock
+	// without an offset.
 	ClockStart int64 `json:"clockStart,omitempty"`
 	// Host is that of the StartRequest.
 	Host json.RawMessage `json:"host,omitempty"`

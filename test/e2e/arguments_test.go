@@ -67,32 +67,36 @@ func sameArguments(t *testing.T, who string, got, want []string) {
 	is, shall := unnumbered(got), unnumbered(want)
 	for i := range max(len(is), len(shall)) {
 		if i >= len(is) || i >= len(shall) || is[i] != shall[i] {
-			t.Fatalf("%s: from argument %d on %q, and QEMU has %q", who, i, is[min(i, len(is)):], shall[min(i, len(shall)):])
+			t.Fatalf("%s: from argument %d on %q, and QEMU has %q", who, i, is[min(i, len(is)):],
+				shall[min(i, len(shall)):])
 		}
 	}
 	t.Logf("%s: %d words, equal but for numbers of files", who, len(got))
 }
 
-// TestRenderPrintsWhatRuns: /proc, the subresource, virt-launcher in the pod, and qemuargs with the facts of the guest name the same
-// arguments of a running QEMU, CPU flags included. No secret is among them.
+// TestRenderPrintsWhatRuns: /proc, the subresource, virt-launcher in the pod, and qemuargs with the facts of the guest
+// name the same arguments of a running QEMU, CPU flags included. No secret is among them.
 func TestRenderPrintsWhatRuns(t *testing.T) {
 	t.Parallel()
 	ns, program := namespace(t), tool(t)
 	const secret = "hunter2-of-this-guest"
 	hold(t, ns, object(t, "Secret", "keys", map[string]string{"key": secret}))
 	claims{t, ns}.folder("data", "16Mi", "chown 107:107 .")
-	shown := tiny("shown", bootsKernel, cloudInit("#tiny\n# "+secret+"\n"), onClaim("data"), files(cdrom(v1.DiskBusSATA), keys()),
-		func(s *v1.VirtualMachineInstanceSpec) { s.Domain.Clock = &v1.Clock{Timezone: "Asia/Kathmandu"} })
+	inNepal := func(s *v1.VirtualMachineInstanceSpec) { s.Domain.Clock = &v1.Clock{Timezone: "Asia/Kathmandu"} }
+	shown := tiny("shown", bootsKernel, cloudInit("#tiny\n# "+secret+"\n"), onClaim("data"),
+		files(cdrom(v1.DiskBusSATA), keys()), inNepal)
 	v := create(t, ns, shown)
 	path := v.path("virtualmachineinstances", "qemuargs")
-	if _, err := output("", program, "host", "--vmi", v.name, "-n", ns); err == nil || !strings.Contains(err.Error(), "VMI is not running") {
+	_, err := output("", program, "host", "--vmi", v.name, "-n", ns)
+	if err == nil || !strings.Contains(err.Error(), "VMI is not running") {
 		t.Errorf("facts of a guest that does not run yet: %v", err)
 	}
 	v.await(v1.Running)
 
 	process := v.qemu().Args
 	running := process[1:]
-	if !slices.ContainsFunc(running, func(a string) bool { return strings.HasPrefix(a, "base,") && strings.Count(a, ",") > 50 }) {
+	allFlags := func(a string) bool { return strings.HasPrefix(a, "base,") && strings.Count(a, ",") > 50 }
+	if !slices.ContainsFunc(running, allFlags) {
 		t.Errorf("QEMU's CPU is not the node's own, flag by flag: %q", running)
 	}
 	document := document[v1.VirtualMachineInstanceQEMUArguments](v, "qemuargs")
@@ -100,14 +104,16 @@ func TestRenderPrintsWhatRuns(t *testing.T) {
 		t.Errorf("the subresource has the program %q and the clock's start %d", document.Program, document.ClockStart)
 	}
 	sameArguments(t, "the subresource", document.Arguments, running)
-	if got := kubectl(t, "-n", ns, "exec", v.pod().Name, "--", "virt-launcher", "args"); strings.TrimSpace(got) != strings.TrimSpace(qemuargs.QuoteWords(process)) {
+	got := kubectl(t, "-n", ns, "exec", v.pod().Name, "--", "virt-launcher", "args")
+	if strings.TrimSpace(got) != strings.TrimSpace(qemuargs.QuoteWords(process)) {
 		t.Errorf("virt-launcher args prints %s, and QEMU has %q", got, process)
 	}
 	host, err := output("", program, "host", "--vmi", v.name, "-n", ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameArguments(t, "render of the VMI", rendered(t, program, kubectl(t, "-n", ns, "get", "vmi", v.name, "-o", "yaml"), host), running)
+	object := kubectl(t, "-n", ns, "get", "vmi", v.name, "-o", "yaml")
+	sameArguments(t, "render of the VMI", rendered(t, program, object, host), running)
 	now := v.get()
 	shown.Namespace, shown.UID = ns, now.UID // the MACs follow from it; the cluster has chosen the UUID
 	shown.Spec.Domain.Firmware.UUID = now.Spec.Domain.Firmware.UUID

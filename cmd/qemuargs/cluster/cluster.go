@@ -41,7 +41,8 @@ type Cluster struct {
 func Open(file, context string) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
+	chosen := &clientcmd.ConfigOverrides{CurrentContext: context}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, chosen)
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)

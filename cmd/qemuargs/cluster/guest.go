@@ -11,9 +11,10 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// subresource is the path of the subresource qemuargs of a VMI.
+// subresource returns the path of the subresource qemuargs of a VMI.
 func subresource(namespace, name string) []string {
-	return []string{"apis/subresources.kubevirt.io/v1/namespaces", namespace, "virtualmachineinstances", name, "qemuargs"}
+	const group = "apis/subresources.kubevirt.io/v1"
+	return []string{group, "namespaces", namespace, "virtualmachineinstances", name, "qemuargs"}
 }
 
 // Guest returns the facts from which virt-handler made the arguments of a VMI's running guest.
@@ -40,8 +41,8 @@ func (c *Cluster) Guest(ctx context.Context, namespace, name string) (resolve.Ho
 // guestHost returns the facts of an answer that the subresource at a path gave.
 func guestHost(said v1.VirtualMachineInstanceQEMUArguments, path string) (resolve.Host, error) {
 	if len(said.Host) == 0 {
-		return resolve.Host{}, fmt.Errorf("its virt-launcher has none: the guest has come from another node with the machine that it had there, "+
-			"or was started by an older virt-handler; kubectl get --raw %s shows its arguments", path)
+		return resolve.Host{}, fmt.Errorf("its virt-launcher has none: the guest has come from another node with the "+
+			"machine that it had there, or an older virt-handler has started it; kubectl get --raw %s shows its arguments", path)
 	}
 	host, err := readHost(said.Host)
 	if said.ClockStart != 0 {

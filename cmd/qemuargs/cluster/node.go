@@ -28,32 +28,33 @@ type lease struct {
 }
 
 // Node returns the facts that virt-handler publishes of a node, and when it has last renewed them.
-func (c *Cluster) Node(ctx context.Context, name string) (resolve.Host, time.Time, error) {
+func (c *Cluster) Node(ctx context.Context, name string) (host resolve.Host, renewed time.Time, err error) {
 	if problems := validation.NameIsDNSSubdomain(name, false); len(problems) > 0 {
-		return resolve.Host{}, time.Time{}, fmt.Errorf("%q is no name of a node: %s", name, strings.Join(problems, ", "))
+		return host, renewed, fmt.Errorf("%q is no name of a node: %s", name, strings.Join(problems, ", "))
 	}
+	const namespaces = "apis/coordination.k8s.io/v1/namespaces"
 	var l lease
-	err := c.get(ctx, &l, "apis/coordination.k8s.io/v1/namespaces", v1.KubeVirtNamespace, "leases", handlerlease.Name(name))
+	err = c.get(ctx, &l, namespaces, v1.KubeVirtNamespace, "leases", handlerlease.Name(name))
 	text := l.Metadata.Annotations[handlerlease.HostKey]
 	switch {
 	case code(err) == http.StatusNotFound:
-		return resolve.Host{}, time.Time{}, fmt.Errorf("virt-handler of node %s publishes no facts: there is no Lease %s in the namespace %s; "+
-			"kubectl -n %[3]s get pods -o wide shows on which nodes virt-handler is", name, handlerlease.Name(name), v1.KubeVirtNamespace)
+		return host, renewed, fmt.Errorf("virt-handler of node %s publishes no facts: there is no Lease %s in the "+
+			"namespace %s; kubectl -n %[3]s get pods -o wide shows on which nodes virt-handler is",
+			name, handlerlease.Name(name), v1.KubeVirtNamespace)
 	case err == nil && text == "":
-		return resolve.Host{}, time.Time{}, fmt.Errorf("virt-handler of node %s publishes no facts: its Lease has no annotation %s; "+
+		return host, renewed, fmt.Errorf("virt-handler of node %s publishes no facts: its Lease has no annotation %s; "+
 			"it has just started, or is older than this qemuargs", name, handlerlease.HostKey)
 	case code(err) == http.StatusForbidden:
 		err = fmt.Errorf("%w; whoever may get Leases in the namespace %s may read them", err, v1.KubeVirtNamespace)
 	}
-	var host resolve.Host
 	if err == nil {
 		host, err = nodeHost(text)
 	}
 	if err != nil {
-		return resolve.Host{}, time.Time{}, fmt.Errorf("read the facts that virt-handler of node %s publishes: %w", name, err)
+		return host, renewed, fmt.Errorf("read the facts that virt-handler of node %s publishes: %w", name, err)
 	}
 	if host.Accelerator == "" {
-		return resolve.Host{}, time.Time{}, fmt.Errorf("node %s can run no guests now; kubectl describe node %[1]s says why", name)
+		return host, renewed, fmt.Errorf("node %s can run no guests now; kubectl describe node %[1]s says why", name)
 	}
 	return host, l.Spec.RenewTime.Time, nil
 }

@@ -11,7 +11,8 @@ import (
 // query answers with a document from the launcher, which virt-handler does not parse.
 func (s *Server) query(w http.ResponseWriter, r *http.Request) {
 	command := map[string]string{handlerapi.GuestInfo: control.CommandGuestInfo, handlerapi.Users: control.CommandUsers,
-		handlerapi.FileSystems: control.CommandFileSystems, handlerapi.Arguments: control.CommandArguments}[r.PathValue("operation")]
+		handlerapi.FileSystems: control.CommandFileSystems,
+		handlerapi.Arguments:   control.CommandArguments}[r.PathValue("operation")]
 	launcher, err := s.find(r)
 	switch {
 	case err != nil:

@@ -42,8 +42,12 @@ func TestLauncherKeepsTheHost(t *testing.T) {
 				t.Fatal(err)
 			}
 			machine, errs := resolve.Machine(seen, host)
-			if len(errs) > 0 || !slices.Equal(qemuargs.Strings(machine.Args()), qemuargs.Strings(request.Machine.Args())) {
-				t.Errorf("%v: the host makes %q, and the launcher has %q", errs, machine.Args(), request.Machine.Args())
+			if len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
+			}
+			is, shall := qemuargs.Strings(machine.Args()), qemuargs.Strings(request.Machine.Args())
+			if !slices.Equal(is, shall) {
+				t.Errorf("the host makes %q, and the launcher has %q", is, shall)
 			}
 		})
 	}
@@ -57,8 +61,8 @@ func TestHostThatIsTooLongIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestArgumentsOfManyDisksFitIntoAnAnswer: what a launcher answers of a guest with 200 disks is within all bounds on its
-// way to the user.
+// TestArgumentsOfManyDisksFitIntoAnAnswer: what a launcher answers of a guest with 200 disks is within all bounds on
+// its way to the user.
 func TestArgumentsOfManyDisksFitIntoAnAnswer(t *testing.T) {
 	vmi := nodetest.Demanding()
 	vmi.Spec.Domain.Clock = nil
@@ -73,8 +77,8 @@ func TestArgumentsOfManyDisksFitIntoAnAnswer(t *testing.T) {
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}})
 		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks,
 			v1.Disk{Name: name, Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}})
-		host.Claims[name] = qemuargs.VolumeFacts{DiskSize: 1 << 40, Size: 1 << 40, Taken: 1 << 39, Free: 1 << 41, Direct: true,
-			Blocks: &qemuargs.BlockSizes{Logical: 4096, Physical: 4096}}
+		host.Claims[name] = qemuargs.VolumeFacts{DiskSize: 1 << 40, Size: 1 << 40, Taken: 1 << 39, Free: 1 << 41,
+			Direct: true, Blocks: &qemuargs.BlockSizes{Logical: 4096, Physical: 4096}}
 	}
 	v1.Default(vmi)
 	machine, errs := resolve.Machine(vmi, host)

@@ -6,18 +6,18 @@ var texts = map[string]string{
 	"qemuVersion":   "the release of the launcher's QEMU, such as 11.1.3",
 	"vhostNet":      "true if the node's kernel can move guests' packets (vhost-net)",
 	"noHyperV":      "true if the node's kernel has none of Hyper-V's interfaces",
-	"hostModel":     "the flags that make QEMU's CPU model base the node's own CPU, for VMIs whose CPU model is host-model",
+	"hostModel":     "the flags that make QEMU's CPU model base the node's own CPU, for the model host-model",
 	"overlayDirect": "true if O_DIRECT works in the pod's folder for overlays",
 	"firmwareDir":   "the folder with OVMF's files, if it is not that of the launcher's image",
 	"now":           "the moment of the start, in seconds since 1970; it counts for a clock with an offset",
 	"zoneOffset":    "how far the VMI's time zone is ahead of UTC at that moment, in seconds; it is unset for no zone",
 	"cpuNodes":      "the node's NUMA nodes of the pod's own CPUs, in the order of the guest's CPUs",
 	"root":          "the folder that stands for the pod's root, if there is no pod",
-	"tscFrequency":  "the frequency of the guest's time stamp counter, in Hz, for a VMI that needs one (status.topologyHints)",
+	"tscFrequency":  "the frequency of the guest's time stamp counter, in Hz, if the VMI needs one",
 
-	"noFreePageReporting": "true if the cluster's guests do not give back the pages that they have freed (KubeVirt object)",
+	"noFreePageReporting": "true if guests do not give back the pages that they have freed (KubeVirt object)",
 
-	"smbios":              "texts of the guest's SMBIOS, from the cluster's KubeVirt object; an empty one is KubeVirt's",
+	"smbios":              "texts of the guest's SMBIOS (KubeVirt object); an empty one is KubeVirt's own",
 	"smbios.manufacturer": "the maker of the machine",
 	"smbios.product":      "the name of the product",
 	"smbios.version":      "the product's version",
@@ -61,7 +61,7 @@ var texts = map[string]string{
 	"claims.blocks.physical":           "the smallest that is written at once",
 	"claims.blocks.discardGranularity": "the smallest that can be discarded; unset for QEMU's own",
 
-	"configVolumes":       "volumes of which the launcher makes disks (configMap, secret and others), by the volume's name",
+	"configVolumes":       "volumes of which the launcher makes disks (configMap and others), by the volume's name",
 	"configVolumes.size":  "the size of the disk in bytes",
 	"configVolumes.error": "why no disk can be made",
 

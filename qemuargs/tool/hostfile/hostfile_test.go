@@ -21,21 +21,23 @@ func full() resolve.Host {
 	blocks := &qemuargs.BlockSizes{Logical: 512, Physical: 4096, DiscardGranularity: ptr.To[uint32](0)}
 	return resolve.Host{
 		Accelerator: qemuargs.KVM, QEMUVersion: "11.1.3", OverlayDirect: true, OverlayBlocks: blocks,
-		ContainerDisks: map[string]qemuargs.ImageFacts{"root": {Path: "/disk/disk.qcow2", Format: qemuargs.QCOW2, VirtualSize: 1 << 30,
-			Direct: true, Error: "a: \"text\" # and\nmore \x1b[2J"}},
-		Claims: map[string]qemuargs.VolumeFacts{"data": {Path: "/data", Block: true, DiskSize: 1, Missing: true, Size: 2, Free: 3,
-			Taken: 4, Blank: true, Incoming: "0x10", Direct: true, SCSI: true, Blocks: blocks, Error: "e"}},
+		ContainerDisks: map[string]qemuargs.ImageFacts{"root": {Path: "/disk/disk.qcow2", Format: qemuargs.QCOW2,
+			VirtualSize: 1 << 30, Direct: true, Error: "a: \"text\" # and\nmore \x1b[2J"}},
+		Claims: map[string]qemuargs.VolumeFacts{"data": {Path: "/data", Block: true, DiskSize: 1, Missing: true, Size: 2,
+			Free: 3, Taken: 4, Blank: true, Incoming: "0x10", Direct: true, SCSI: true, Blocks: blocks, Error: "e"}},
 		ConfigVolumes: map[string]qemuargs.ConfigFacts{"on": {Size: 512, Error: "yes"}},
 		AIO:           qemuargs.AIOFacts{Native: true, NativePlenty: true, IOURing: true},
 		Kernel:        &qemuargs.KernelFacts{Path: "/kernel", Initrd: "/initrd", Error: "null"},
 		VhostNet:      true, NoHyperV: true, HostModel: []string{"aes=on", "vendor=Genuine Intel", "level=13", "off", "1e3"},
 		TSCFrequency: 2_000_000_000, NoFreePageReporting: true, FirmwareDir: "/firmware", Now: 1767225600,
-		SMBIOS:     qemuargs.SMBIOS{Manufacturer: "M", Product: "1.10", Version: "0x1", SKU: "~", Family: "F: f", Serial: "S"},
+		SMBIOS: qemuargs.SMBIOS{Manufacturer: "M", Product: "1.10", Version: "0x1", SKU: "~", Family: "F: f",
+			Serial: "S"},
 		ZoneOffset: ptr.To[int64](-3600), CPUNodes: []int{0, 1}, Root: "/root",
-		NICs: map[string]resolve.NIC{"default": {MTU: 1450, MAC: "02:00:00:00:00:01", Device: "0000:3b:00.0", RefreshLink: true,
-			User: &qemuargs.UserNetwork{Network: netip.MustParsePrefix("10.0.2.0/24"), Router: netip.MustParseAddr("10.0.2.2"),
-				Guest: netip.MustParseAddr("10.0.2.15"), DNS: netip.MustParseAddr("10.0.2.3"), Hostname: "web",
-				Forwards: []qemuargs.Forward{{Protocol: qemuargs.TCP, Address: netip.MustParseAddr("127.0.0.1"), Port: 2222, GuestPort: 22}}}}},
+		NICs: map[string]resolve.NIC{"default": {MTU: 1450, MAC: "02:00:00:00:00:01", Device: "0000:3b:00.0",
+			RefreshLink: true, User: &qemuargs.UserNetwork{Network: netip.MustParsePrefix("10.0.2.0/24"),
+				Router: netip.MustParseAddr("10.0.2.2"), Guest: netip.MustParseAddr("10.0.2.15"),
+				DNS: netip.MustParseAddr("10.0.2.3"), Hostname: "web", Forwards: []qemuargs.Forward{{Protocol: qemuargs.TCP,
+					Address: netip.MustParseAddr("127.0.0.1"), Port: 2222, GuestPort: 22}}}}},
 	}
 }
 
@@ -43,7 +45,8 @@ func full() resolve.Host {
 func TestFileIsTheHost(t *testing.T) {
 	equal := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	address := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	for name, host := range map[string]resolve.Host{"full": full(), "empty": {}, "small": {Accelerator: qemuargs.TCG, QEMUVersion: "7.2"}} {
+	small := resolve.Host{Accelerator: qemuargs.TCG, QEMUVersion: "7.2"}
+	for name, host := range map[string]resolve.Host{"full": full(), "empty": {}, "small": small} {
 		var file bytes.Buffer
 		if err := Write(&file, []string{"The heading."}, host); err != nil {
 			t.Fatal(err)
@@ -123,14 +126,15 @@ func TestEachFieldHasAText(t *testing.T) {
 
 // TestFileIsForPeople: a file as it is printed.
 func TestFileIsForPeople(t *testing.T) {
-	host := resolve.Host{Accelerator: qemuargs.TCG, QEMUVersion: "11.1.3", HostModel: []string{"aes=on", "vendor=AuthenticAMD"},
-		AIO: qemuargs.AIOFacts{Native: true}}
+	host := resolve.Host{Accelerator: qemuargs.TCG, QEMUVersion: "11.1.3", AIO: qemuargs.AIOFacts{Native: true},
+		HostModel: []string{"aes=on", "vendor=AuthenticAMD"}}
 	var file bytes.Buffer
 	if err := Write(&file, []string{"Facts of node n1."}, host); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"# Facts of node n1.\n\n# accelerator: " + texts["accelerator"] + "\naccelerator: tcg\n",
-		"qemuVersion: \"11.1.3\"\n", "hostModel: [aes=on, vendor=AuthenticAMD]\n", "# vhostNet: " + texts["vhostNet"] + "\n# vhostNet is not set.\n",
+		"qemuVersion: \"11.1.3\"\n", "hostModel: [aes=on, vendor=AuthenticAMD]\n",
+		"# vhostNet: " + texts["vhostNet"] + "\n# vhostNet is not set.\n",
 		"#   native: " + texts["aio.native"] + "\n", "aio:\n  native: true\n", "#     discardGranularity: "} {
 		if !strings.Contains(file.String(), want) {
 			t.Errorf("the file has no %q:\n%s", want, file.String())
