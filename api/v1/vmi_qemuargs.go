@@ -13,6 +13,6 @@ type VirtualMachineInstanceQEMUArguments struct {
 	// without an offset.
 	ClockStart int64 `json:"clockStart,omitempty"`
 	// Host holds the facts of node and pod from which the arguments were made, as "qemuargs render --host" reads them.
-	// It is unset for a guest that has come from another node.
+	// It is unset for a guest that has come from a node with another QEMU.
 	Host json.RawMessage `json:"host,omitempty"`
 }

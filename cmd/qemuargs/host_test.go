@@ -54,8 +54,9 @@ func (a answers) kubeconfig(t *testing.T) string {
 }
 
 const (
-	leases = "/apis/coordination.k8s.io/v1/namespaces/kubevirt/leases/virt-handler-"
-	served = "/apis/subresources.kubevirt.io/v1/namespaces/%s/virtualmachineinstances/%s/qemuargs"
+	objects = "/apis/kubevirt.io/v1/namespaces/"
+	leases  = "/apis/coordination.k8s.io/v1/namespaces/kubevirt/leases/virt-handler-"
+	served  = "/apis/subresources.kubevirt.io/v1/namespaces/%s/virtualmachineinstances/%s/qemuargs"
 )
 
 // leaseOf returns a Lease that was renewed just now, with an annotation.
@@ -96,21 +97,44 @@ func TestHostOfANode(t *testing.T) {
 	}
 }
 
-// TestHostOfAGuest: the facts of a guest have the moment of which its clock tells.
+// webObject is a VMI in the namespace shop.
+const webObject = `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":{"name":"web","namespace":"shop",
+"uid":"0a1b2c3d-0000-4000-8000-000000000001"},"spec":{"domain":{"memory":{"guest":"64Mi"},"devices":{"interfaces":
+[{"name":"default","masquerade":{}}]}},"networks":[{"name":"default","pod":{}}]},"status":{"phase":"Running"}}`
+
+// TestHostOfAGuest: the facts of a guest have the moment of which its clock tells. A warning says what the arguments are
+// that do not follow from the facts.
 func TestHostOfAGuest(t *testing.T) {
-	const answer = `{"program":"qemu","arguments":["-S"],"clockStart":77,` +
-		`"host":{"accelerator":"kvm","qemuVersion":"11.1.3","now":70,"nics":{"default":{"mtu":1450}}}}`
-	a := answers{fmt.Sprintf(served, "shop", "web"): answer,
-		fmt.Sprintf(served, "default", "web"): strings.Replace(answer, "1450", "9000", 1)}
+	const facts = `{"accelerator":"kvm","qemuVersion":"11.1.3","now":70,"nics":{"default":{"mtu":1450}}}`
+	file := filepath.Join(t.TempDir(), "host.yaml")
+	if err := os.WriteFile(file, []byte(facts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var running struct{ Args []string }
+	text := runCommand(t, webObject, "render", "--json", "--host", file, "-")
+	if err := json.Unmarshal([]byte(text.out), &running); err != nil {
+		t.Fatalf("%+v: %v", text, err)
+	}
+	answer := func(facts string, args ...string) string {
+		words, _ := json.Marshal(args)
+		return fmt.Sprintf(`{"program":"qemu","arguments":%s,"clockStart":77,"host":%s}`, words, facts)
+	}
+	a := answers{objects + "shop/virtualmachineinstances/web": webObject,
+		objects + "default/virtualmachineinstances/web": strings.Replace(webObject, "shop", "default", 1),
+		// It has come from another node.
+		fmt.Sprintf(served, "shop", "web"):    answer(facts, append(running.Args, "-incoming", "defer")...),
+		fmt.Sprintf(served, "default", "web"): answer(strings.Replace(facts, "1450", "9000", 1), running.Args...)}
 	for _, args := range [][]string{{"-n", "shop"}, {"--context", "other"}} {
 		s := a.host(t, append([]string{"--vmi", "web"}, args...)...)
 		const nics = "nics:\n  default:\n    mtu: 1450\n"
-		if s.code != 0 || !strings.Contains(s.out, "now: 77\n") || !strings.Contains(s.out, nics) ||
+		if s.code != 0 || s.err != "" || !strings.Contains(s.out, "now: 77\n") || !strings.Contains(s.out, nics) ||
 			!strings.Contains(s.out, "VMI shop/web") {
 			t.Errorf("%q: %+v", args, s)
 		}
 	}
-	if s := a.host(t, "--vmi", "web"); s.code != 0 || !strings.Contains(s.out, "mtu: 9000\n") {
+	s := a.host(t, "--vmi", "web")
+	const warning = "the running QEMU has other arguments than these facts make here: nic default\n"
+	if s.code != 0 || !strings.Contains(s.out, "mtu: 9000\n") || !strings.Contains(s.err, warning) {
 		t.Errorf("in the namespace of the kubeconfig: %+v", s)
 	}
 }

@@ -212,7 +212,7 @@ type StartRequest struct {
 	// GraceSeconds is the time from the power button to QEMU's end.
 	GraceSeconds int64 `json:"graceSeconds"`
 	// Host holds the facts of node and pod from which the Machine was made: a resolve.Host, as JSON. The launcher reads
-	// nothing of it, and has it ready for CommandArguments. It is empty for a guest that comes from another QEMU.
+	// nothing of it, and has it ready for CommandArguments. It is empty if there are none.
 	Host string `json:"host,omitempty"`
 }
 

@@ -44,19 +44,6 @@ func rendered(t *testing.T, program, manifest, host string) []string {
 	return said.Args
 }
 
-// unnumbered returns arguments without the numbers of inherited files: a flag and its value in one text.
-func unnumbered(words []string) (out []string) {
-	for i := 0; i < len(words); i++ {
-		argument := words[i]
-		if i+1 < len(words) && !strings.HasPrefix(words[i+1], "-") {
-			i++
-			argument += " " + words[i]
-		}
-		out = append(out, compare.Argument(argument).Unnumbered())
-	}
-	return out
-}
-
 // sameArguments checks that two command lines differ in the numbers of inherited files at most.
 func sameArguments(t *testing.T, who string, got, want []string) {
 	t.Helper()
@@ -64,9 +51,9 @@ func sameArguments(t *testing.T, who string, got, want []string) {
 		t.Logf("%s: %d words, equal to the last number", who, len(got))
 		return
 	}
-	is, shall := unnumbered(got), unnumbered(want)
+	is, shall := compare.Words(got), compare.Words(want)
 	for i := range max(len(is), len(shall)) {
-		if i >= len(is) || i >= len(shall) || is[i] != shall[i] {
+		if i >= len(is) || i >= len(shall) || is[i].Unnumbered() != shall[i].Unnumbered() {
 			t.Fatalf("%s: from argument %d on %q, and QEMU has %q", who, i, is[min(i, len(is)):],
 				shall[min(i, len(shall)):])
 		}
@@ -167,4 +154,21 @@ func (v vmi) shownTo(path string) {
 	if err == nil || !strings.Contains(strings.ToLower(err.Error()), "forbidden") {
 		v.t.Errorf("a user without a role: %v", err)
 	}
+}
+
+// movedPrints checks that the facts of a guest that has come from another node make its arguments, too. Its QEMU has
+// -incoming besides.
+func (v vmi) movedPrints(program string) {
+	v.t.Helper()
+	running := document[v1.VirtualMachineInstanceQEMUArguments](v, "qemuargs").Arguments
+	machine, incoming := running[:len(running)-2], running[len(running)-2:]
+	if !slices.Equal(incoming, []string{"-incoming", "defer"}) {
+		v.t.Errorf("the guest has come from another node, and QEMU's last arguments are %q", incoming)
+	}
+	host, err := output("", program, "host", "--vmi", v.name, "-n", v.namespace)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	object := kubectl(v.t, "-n", v.namespace, "get", "vmi", v.name, "-o", "yaml")
+	sameArguments(v.t, "render on "+v.get().Status.NodeName, rendered(v.t, program, object, host), machine)
 }

@@ -37,8 +37,8 @@ func (m vm) setLink(state string) {
 		`[{"op":"add","path":"/spec/template/spec/domain/devices/interfaces/0/state","value":"`+state+`"}]`)
 }
 
-// TestMigrationLinkState: a link stays down where the guest goes, and a change that comes while the guest moves is carried out. A guest
-// that reboots there gets its lease again.
+// TestMigrationLinkState: a link stays down where the guest goes, and a change that comes while the guest moves is
+// carried out. A guest that reboots there gets its lease again. The facts of its arguments go along with it.
 func TestMigrationLinkState(t *testing.T) {
 	newSecondNode(t)
 	ns := namespace(t)
@@ -51,10 +51,13 @@ func TestMigrationLinkState(t *testing.T) {
 	m.carrier("taken down", v1.LinkDown)
 	m.migrate("there", nil).ends(v1.MigrationSucceeded)
 	m.carrier("moved", v1.LinkDown)
+	program := tool(t)
+	m.movedPrints(program)
 	back := m.migrate("back", nil)
 	m.setLink("up")
 	back.ends(v1.MigrationSucceeded)
 	m.carrier("moved back", v1.LinkUp)
+	m.movedPrints(program)
 	if m.uid() != uid || m.get().Status.NodeName != firstName {
 		t.Errorf("the guest is %s on %s, and was %s", m.uid(), m.get().Status.NodeName, uid)
 	}

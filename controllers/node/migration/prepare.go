@@ -113,7 +113,7 @@ func (a *Arrivals) done(migration types.UID) {
 // start starts QEMU as for a guest that begins here, but with the source's Machine.
 func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
 	offer *peers.Offer) error {
-	machine, err := a.machine(ctx, vmi, launcher, offer)
+	machine, here, err := a.machine(ctx, vmi, launcher, offer)
 	if err != nil {
 		return err
 	}
@@ -129,6 +129,9 @@ func (a *Arrivals) start(ctx context.Context, vmi *v1.VirtualMachineInstance, la
 		return err
 	}
 	request.Incoming, request.Paused = true, false
+	if request.Host, err = movedHost(offer, here, launcher.Commands); err != nil {
+		return err
+	}
 	links, err := wiring.Links(launcher, vmi)
 	if err != nil {
 		return err
@@ -159,29 +162,31 @@ func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Fac
 	return nil
 }
 
-// machine returns the Machine with which the guest can be received here, or why it cannot.
+// machine returns the Machine with which the guest can be received here, and the facts by which the Machine differs from
+// the source's; or why it cannot be received.
 func (a *Arrivals) machine(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
-	offer *peers.Offer) (*qemuargs.Machine, error) {
+	offer *peers.Offer) (*qemuargs.Machine, resolve.Host, error) {
 	choice, _ := a.Starter.Chooser.Choice()
 	if choice.Accelerator == "" {
-		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
+		return nil, resolve.Host{}, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
 	}
 	if vmi.Spec.Architecture != "" && vmi.Spec.Architecture != runtime.GOARCH {
 		choice.Accelerator = qemuargs.TCG // as at the source: the guest came here because the cluster's configuration let it
 	}
 	if choice.Accelerator == qemuargs.KVM {
 		if why := a.Node.CPU.Takes(offer.CPU, offer.Machine.CPU); why != "" {
-			return nil, errors.New(why)
+			return nil, resolve.Host{}, errors.New(why)
 		}
 	}
 	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion,
 		VhostNet: a.Starter.Wiring.HasVhostNet(vmi, launcher, choice.Accelerator)}
-	if slices.ContainsFunc(offer.Machine.Disks, func(d qemuargs.Disk) bool { return d.AIO != "" }) {
+	if usesAIO(&offer.Machine) {
 		var reply control.InspectReply
 		if err := launcher.Call(ctx, control.CommandInspect, control.InspectRequest{}, &reply); err != nil {
-			return nil, fmt.Errorf("ask for the kinds of I/O: %w", err)
+			return nil, host, fmt.Errorf("ask for the kinds of I/O: %w", err)
 		}
 		host.AIO = reply.AIO
 	}
-	return resolve.Arrival(vmi, resolve.Origin{Machine: offer.Machine, QEMUVersion: offer.QEMUVersion}, host)
+	machine, err := resolve.Arrival(vmi, resolve.Origin{Machine: offer.Machine, QEMUVersion: offer.QEMUVersion}, host)
+	return machine, host, err
 }

@@ -98,7 +98,7 @@ func (d *departure) send(ctx context.Context) error {
 	if offer.Claims, err = movedSizes(ctx, launcher, d.vmi); err != nil {
 		return err
 	}
-	offer.Wishes = d.wishes(launcher)
+	offer.Host, offer.Wishes = hostOf(ctx, launcher), d.wishes(launcher)
 	answer, err := d.prepare(ctx, to, offer)
 	if err != nil {
 		return err

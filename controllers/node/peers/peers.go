@@ -45,6 +45,9 @@ type Offer struct {
 	CPU CPU `json:"cpu"`
 	// Claims are the sizes, in bytes, of the disks for which the target has claims of its own, by name.
 	Claims map[string]int64 `json:"claims,omitempty"`
+	// Host holds the facts from which the source's arguments were made: a resolve.Host, as JSON. It is empty if they are
+	// not known, or longer than MaxHost.
+	Host string `json:"host,omitempty"`
 	// Wishes are features that the source would use if the target can. A target ignores a wish that it does not know.
 	Wishes []string `json:"wishes,omitempty"`
 }
@@ -60,9 +63,12 @@ type Answer struct {
 // WishPostCopy is the wish that the guest's memory may come after the guest.
 const WishPostCopy = "post-copy"
 
-// Bounds of an offer. A Machine has at most 256 KiB.
+// MaxHost bounds the Host of an offer, in bytes.
+const MaxHost = 32 << 10
+
+// Bounds of an offer. A Machine has at most 256 KiB, and a Host, whose quotes are escaped, 64 KiB.
 const (
-	maxOffer  = 320 << 10
+	maxOffer  = 384 << 10
 	maxValues = 20 << 10
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// kept returns a host as a launcher keeps it, for those who ask later by what the guest's arguments were made. kept
+// Kept returns a host as a launcher keeps it, for those who ask later by what the guest's arguments were made. Kept
 // returns nothing for a launcher that does not know of it, and for a host that is too long: the guest starts without.
-func kept(host resolve.Host, knows control.Commands) (string, error) {
+func Kept(host resolve.Host, knows control.Commands) (string, error) {
 	if !slices.Contains(knows[control.CommandStart], "host") {
 		return "", nil
 	}

@@ -56,7 +56,7 @@ func TestLauncherKeepsTheHost(t *testing.T) {
 // TestHostThatIsTooLongIsLeftOut: the guest starts without.
 func TestHostThatIsTooLongIsLeftOut(t *testing.T) {
 	host := resolve.Host{FirmwareDir: strings.Repeat("x", control.MaxHostBytes)}
-	if text, err := kept(host, control.KnownCommands()); text != "" || err != nil {
+	if text, err := Kept(host, control.KnownCommands()); text != "" || err != nil {
 		t.Errorf("%d bytes are kept: %v", len(text), err)
 	}
 }
@@ -85,7 +85,7 @@ func TestArgumentsOfManyDisksFitIntoAnAnswer(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
-	text, err := kept(host, control.KnownCommands())
+	text, err := Kept(host, control.KnownCommands())
 	if err != nil || text == "" {
 		t.Fatalf("the host is not kept: %v", err)
 	}

@@ -67,7 +67,7 @@ func (s *Starter) Start(ctx context.Context, vmi *v1.VirtualMachineInstance, lau
 		return err
 	}
 	request.Paused = request.Paused || hold
-	if request.Host, err = kept(host, launcher.Commands); err != nil {
+	if request.Host, err = Kept(host, launcher.Commands); err != nil {
 		return err
 	}
 	err = s.HandOver(ctx, vmi, launcher, &request, links)

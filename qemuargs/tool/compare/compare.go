@@ -20,6 +20,21 @@ func Arguments(args []qemuargs.Arg) []Argument {
 	return out
 }
 
+// Words returns the arguments of a process, one line each: a flag with its value. The value of -append may begin with a
+// dash. No other value of Kubeqemu's does.
+func Words(words []string) []Argument {
+	var out []Argument
+	for i := 0; i < len(words); i++ {
+		line := words[i]
+		if i+1 < len(words) && (line == "-append" || !strings.HasPrefix(words[i+1], "-")) {
+			i++
+			line += " " + words[i]
+		}
+		out = append(out, Argument(oneLine.Replace(line)))
+	}
+	return out
+}
+
 // oneLine keeps a line feed in an argument, in -append say, from ending the line.
 var oneLine = strings.NewReplacer("\n", `\n`, "\r", `\r`)
 

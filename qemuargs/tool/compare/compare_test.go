@@ -1,10 +1,13 @@
 package compare
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 func TestPartOfAnArgument(t *testing.T) {
@@ -98,5 +101,15 @@ func TestChangeString(t *testing.T) {
 `
 	if diff := cmp.Diff(want, c.String()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestWordsAreTheArgumentsOfAProcess: from the words of a process come the arguments of its machine.
+func TestWordsAreTheArgumentsOfAProcess(t *testing.T) {
+	m := qemuargs.Machine{Arch: qemuargs.AMD64, Type: "pc-q35-11.1", Accelerator: qemuargs.TCG, MemoryBytes: 1 << 20,
+		Kernel: &qemuargs.Kernel{Path: "/k", Args: "-x\ny"}, Serial: &qemuargs.Serial{}, MonitorObject: true}
+	got, want := Words(qemuargs.Strings(m.Args())), Arguments(m.Args())
+	if !slices.Equal(got, want) || !slices.Contains(got, `-append -x\ny`) || !slices.Contains(got, "-S") {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
