@@ -98,12 +98,13 @@ func TestHostOfANode(t *testing.T) {
 }
 
 // webObject is a VMI in the namespace shop.
-const webObject = `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":{"name":"web","namespace":"shop",
-"uid":"0a1b2c3d-0000-4000-8000-000000000001"},"spec":{"domain":{"memory":{"guest":"64Mi"},"devices":{"interfaces":
-[{"name":"default","masquerade":{}}]}},"networks":[{"name":"default","pod":{}}]},"status":{"phase":"Running"}}`
+const webObject = `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance",
+"metadata":{"name":"web","namespace":"shop","uid":"0a1b2c3d-0000-4000-8000-000000000001"},
+"spec":{"domain":{"memory":{"guest":"64Mi"},"devices":{"interfaces":[{"name":"default","masquerade":{}}]}},
+"networks":[{"name":"default","pod":{}}]},"status":{"phase":"Running"}}`
 
-// TestHostOfAGuest: the facts of a guest have the moment of which its clock tells. A warning says what the arguments are
-// that do not follow from the facts.
+// TestHostOfAGuest: the facts of a guest have the moment of which its clock tells. A warning names the arguments that
+// do not follow from the facts.
 func TestHostOfAGuest(t *testing.T) {
 	const facts = `{"accelerator":"kvm","qemuVersion":"11.1.3","now":70,"nics":{"default":{"mtu":1450}}}`
 	file := filepath.Join(t.TempDir(), "host.yaml")

@@ -13,8 +13,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// This file is about the facts from which a guest's arguments were made. They go along with a guest that moves, for those
-// who ask later. No decision is made by them.
+// This file is about the facts from which a guest's arguments were made. They go along with a guest that moves, for
+// those who ask later. No decision is made by them.
 
 // hostOf returns the facts that a source's launcher keeps. A guest moves without them if there are none.
 func hostOf(ctx context.Context, launcher *sessions.Session) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/resolve"
 )
 
-// TestFactsGoAlongWithAGuest: the facts from which a guest's arguments were made are kept by the target's launcher, too,
-// but for what the target decides. Facts that nobody can use hold up no guest.
+// TestFactsGoAlongWithAGuest: the target's launcher keeps the facts from which a guest's arguments were made, but for
+// what the target decides. Facts that nobody can use hold up no guest.
 func TestFactsGoAlongWithAGuest(t *testing.T) {
 	const facts = `{"accelerator":"tcg","qemuVersion":"7.2.22","vhostNet":true,"aio":{"native":true},"now":7}`
 	const kept = `{"accelerator":"tcg","qemuVersion":"7.2.22","aio":{"native":true},"now":7}`
@@ -41,7 +41,8 @@ func TestFactsGoAlongWithAGuest(t *testing.T) {
 	}
 }
 
-// TestSourceOffersTheFactsOfItsLauncher: what the source's launcher keeps comes to the target's. A guest moves without, too.
+// TestSourceOffersTheFactsOfItsLauncher: what the source's launcher keeps comes to the target's. A guest moves without,
+// too.
 func TestSourceOffersTheFactsOfItsLauncher(t *testing.T) {
 	for name, keeps := range map[string]bool{"kept": true, "not kept": false} {
 		t.Run(name, func(t *testing.T) {

@@ -162,8 +162,8 @@ func sameAddresses(vmi *v1.VirtualMachineInstance, links map[string]netsetup.Fac
 	return nil
 }
 
-// machine returns the Machine with which the guest can be received here, and the facts by which the Machine differs from
-// the source's; or why it cannot be received.
+// machine returns the Machine with which the guest can be received here, and the facts by which the Machine differs
+// from the source's; or why it cannot be received.
 func (a *Arrivals) machine(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
 	offer *peers.Offer) (*qemuargs.Machine, resolve.Host, error) {
 	choice, _ := a.Starter.Chooser.Choice()
