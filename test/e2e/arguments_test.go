@@ -74,9 +74,14 @@ func TestRenderPrintsWhatRuns(t *testing.T) {
 		files(cdrom(v1.DiskBusSATA), keys()), inNepal)
 	v := create(t, ns, shown)
 	path := v.path("virtualmachineinstances", "qemuargs")
-	_, err := output("", program, "host", "--vmi", v.name, "-n", ns)
-	if err == nil || !strings.Contains(err.Error(), "VMI is not running") {
-		t.Errorf("facts of a guest that does not run yet: %v", err)
+	waits := create(t, ns, tiny("waits", bootsKernel, func(s *v1.VirtualMachineInstanceSpec) {
+		s.NodeSelector = map[string]string{"e2e": "nowhere"}
+	}))
+	for name, want := range map[string]string{waits.name: "VMI is not running", "none": "not found"} {
+		_, err := output("", program, "host", "--vmi", name, "-n", ns)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("facts of VMI %s: %v, want %q", name, err, want)
+		}
 	}
 	v.await(v1.Running)
 
