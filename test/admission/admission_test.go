@@ -78,6 +78,9 @@ func TestAdmission(t *testing.T) {
 	t.Run("KubeVirt", s.kubeVirts)
 	t.Run("KubeVirt elsewhere", s.kubeVirtElsewhere)
 	t.Run("update", s.update)
+	t.Run("identity", s.identity)
+	t.Run("plugged disks", s.pluggedDisks)
+	t.Run("long specs", s.longSpecs)
 	t.Run("launcher pods", s.launcherPods)
 	t.Run("launcher pods by status", s.launcherPodsStatus)
 	t.Run("DataVolumes", s.dataVolumes)
@@ -307,8 +310,6 @@ func (s *testServer) kubeVirtElsewhere(t *testing.T) {
 func (s *testServer) update(t *testing.T) {
 	user, controller := s.as("somebody"), s.as(controllerAccount)
 	vmi := tiny("update")
-	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "data", PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
-	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root"}, {Name: "data"}}
 	if err := user.Create(t.Context(), vmi); err != nil {
 		t.Fatal(err)
 	}
@@ -336,92 +337,9 @@ func (s *testServer) update(t *testing.T) {
 			t.Errorf("virt-controller: %s: %v", body, err)
 		}
 	}
-	// A VMI that has a phase keeps its spec: its guest was made of it.
 	phase := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Pending"}}`))
 	if err := controller.Status().Patch(t.Context(), vmi.DeepCopy(), phase); err != nil {
 		t.Fatal(err)
-	}
-	restricted := func(err error) bool {
-		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "update of VMI object is restricted")
-	}
-	if err := patch(controller, `{"spec":{"hostname":"again"}}`); !restricted(err) {
-		t.Errorf("virt-controller changes the spec of a VMI with a phase: %v", err)
-	}
-	placed := `{"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"c","operator":"Exists"}],
-		"affinity":{"nodeAffinity":{}}}}`
-	if err := patch(user, placed); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "update of VMI object is restricted") {
-		t.Errorf("a user changes the placement of a VMI: %v", err)
-	}
-	if err := patch(controller, strings.Replace(placed, `"affinity"`, `"hostname":"again","affinity"`, 1)); !apierrors.IsInvalid(err) {
-		t.Errorf("virt-controller changes more than the placement: %v", err)
-	}
-	if err := patch(controller, placed); err != nil {
-		t.Errorf("virt-controller changes the placement: %v", err)
-	}
-	// Of the domain, virt-controller may change the states of links.
-	nics, err := json.Marshal(vmi.Spec.Domain.Devices.Interfaces) // with their defaults
-	if err != nil || len(vmi.Spec.Domain.Devices.Interfaces) == 0 {
-		t.Fatalf("interfaces %s: %v", nics, err)
-	}
-	stated := func(more string) string {
-		return `{"spec":{"domain":{"devices":{"interfaces":` + strings.Replace(string(nics), `"name":`, more+`,"name":`, 1) + `}}}}`
-	}
-	if err := patch(user, stated(`"state":"down"`)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "update of VMI object is restricted") {
-		t.Errorf("a user changes the link of a VMI: %v", err)
-	}
-	for _, more := range []string{`"state":"absent"`, `"state":"down","macAddress":"52:54:00:00:00:01"`, `"state":"down","tag":"x"`} {
-		if err := patch(controller, stated(more)); !apierrors.IsInvalid(err) {
-			t.Errorf("virt-controller writes %s into an interface: %v", more, err)
-		}
-	}
-	// A field of each level is added, changed or taken away, beside a link that may change.
-	for _, more := range []string{
-		`"ioThreadsPolicy":"shared",`, `"memory":{"guest":"1Gi"},`, `"cpu":null,`, `"machine":null,`,
-	} {
-		if err := patch(controller, strings.Replace(stated(`"state":"down"`), `"devices"`, more+`"devices"`, 1)); !restricted(err) {
-			t.Errorf("virt-controller writes %s into a domain: %v", more, err)
-		}
-	}
-	for _, more := range []string{`"rng":{},`, `"disks":[{"name":"root"}],`, `"disks":null,`, `"autoattachMemBalloon":false,`} {
-		if err := patch(controller, strings.Replace(stated(`"state":"down"`), `"interfaces"`, more+`"interfaces"`, 1)); !restricted(err) {
-			t.Errorf("virt-controller writes %s into the devices: %v", more, err)
-		}
-	}
-	for _, more := range []string{`"networks":null,`, `"terminationGracePeriodSeconds":7,`, `"subdomain":"x",`} {
-		if err := patch(controller, strings.Replace(stated(`"state":"down"`), `"domain"`, more+`"domain"`, 1)); !restricted(err) {
-			t.Errorf("virt-controller writes %s into a spec: %v", more, err)
-		}
-	}
-	if less := strings.Replace(stated(`"state":"down"`), `"model":"virtio",`, "", 1); !restricted(patch(controller, less)) {
-		t.Errorf("virt-controller takes the model from an interface: %s", less)
-	}
-	for _, state := range []string{"down", "up"} {
-		if err := patch(controller, stated(`"state":"`+state+`"`)); err != nil {
-			t.Errorf("virt-controller puts a link %s: %v", state, err)
-		}
-	}
-	// virt-controller may put a volume from one claim on another claim. It changes nothing else of the volumes.
-	text, err := json.Marshal(vmi.Spec.Volumes[0]) // with its defaults
-	if err != nil {
-		t.Fatal(err)
-	}
-	const claim = `{"name":"data","persistentVolumeClaim":{"claimName":"other"}}`
-	root := string(text)
-	for volumes, permitted := range map[string]bool{
-		strings.Replace(root, "v1", "v2", 1) + "," + claim: false,
-		root: false,
-		root + "," + claim + `,{"name":"more","persistentVolumeClaim":{"claimName":"other"}}`: false,
-		root + `,{"name":"data","containerDisk":{"image":"image:v1"}}`:                        false,
-		`{"name":"root","persistentVolumeClaim":{"claimName":"other"}},` + claim:              false,
-		root + "," + claim: true,
-		root + `,{"name":"data","dataVolume":{"name":"another"}}`: true,
-	} {
-		if err := patch(controller, `{"spec":{"volumes":[`+volumes+`]}}`); (err == nil) != permitted {
-			t.Errorf("virt-controller writes the volumes %s: %v", volumes, err)
-		}
-	}
-	if err := patch(user, `{"spec":{"volumes":[`+root+`,{"name":"data","persistentVolumeClaim":{"claimName":"mine"}}]}}`); !apierrors.IsInvalid(err) {
-		t.Errorf("a user puts a volume on another claim: %v", err)
 	}
 	// A label that stays as it is is nobody's matter, one that goes is.
 	if err := patch(user, `{"metadata":{"labels":{"more":"x"}}}`); err != nil {

@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"reflect"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -205,31 +201,6 @@ func (s *testServer) evacuationPolicy(t *testing.T, of *v1.VirtualMachineInstanc
 	for patch, says := range map[string]string{`{"spec":{"hostname":"x"}}`: "update of VMI object is restricted", `{"metadata":{"labels":{"a":"b"}}}`: "virt-api touches no finalizer"} {
 		if err := api.Patch(t.Context(), of.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("the object itself: %s: %v, want %q", patch, err, says)
-		}
-	}
-}
-
-// TestPoliciesExceptNothingMore: the policies hold every field of a spec or a status but these.
-func TestPoliciesExceptNothingMore(t *testing.T) {
-	var placement []string
-	for of, i := reflect.TypeFor[v1.Placement](), 0; i < of.NumField(); i++ {
-		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
-		placement = append(placement, "'"+name+"'")
-	}
-	exception := regexp.MustCompile(`\bk (?:in \[[^\]]*\]|== '[^']*')`)
-	for file, want := range map[string][]string{
-		// Of the domain, the devices, an interface, and the spec of a VMI.
-		"../../config/api/vmi-update.yaml": {"k == 'devices'", "k == 'interfaces'", "k == 'state'",
-			"k in [" + strings.Join(placement, ", ") + "]", "k == 'domain'", "k == 'volumes'"},
-		// Of the spec of a VM, and the status of a VMI.
-		"../../config/api/rbac.yaml": {"k in ['running', 'runStrategy']", "k == 'evacuationNodeName'"},
-	} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := exception.FindAllString(string(text), -1); !slices.Equal(got, want) {
-			t.Errorf("%s excepts %q, want %q", file, got, want)
 		}
 	}
 }
