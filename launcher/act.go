@@ -38,6 +38,14 @@ func (l *launcher) do(ctx context.Context, a life.Action, asker *link.Command) {
 		l.moving.permit <- refusal(life.Answer(a))
 	case life.TakeBack:
 		l.takeBack(ctx, a)
+	case life.HoldGuest:
+		l.stopFor(ctx, a)
+	case life.AnswerHold:
+		l.holds.answer(a)
+	case life.LetGo:
+		l.letGo(ctx, a)
+	case life.EndJob:
+		l.endJob(a.Job)
 	case life.RefuseRun:
 		asker.Answer(control.RunReply{Refused: control.Cut(a.Why, control.MaxJobError)}, nil)
 	default:

@@ -147,6 +147,16 @@ func (l *launcher) forgetJob(_ context.Context, m *link.Command) {
 	m.Answer(nil, err)
 }
 
+// endJob cancels a job that has held the guest for longer than it may.
+func (l *launcher) endJob(id uint64) {
+	j, err := l.jobs.find(id)
+	if err != nil || j.Finished() {
+		return
+	}
+	l.Log.Warn("a job has held the guest for too long, and is canceled", "job", id, "kind", j.Kind)
+	j.cancel()
+}
+
 func (l *launcher) namedJob(m *link.Command) (*job, error) {
 	var request control.JobRequest
 	if err := control.Decode(m.Data, &request); err != nil {

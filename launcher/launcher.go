@@ -126,6 +126,7 @@ type launcher struct {
 	awaited awaited
 	looks   disks.Looks
 	jobs    jobs
+	holds   holds
 	source  *stats.Source // nil until QEMU was started
 	moving  moving
 }
@@ -135,11 +136,21 @@ type launcher struct {
 func Run(ctx context.Context, config Config) control.Termination {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	config.defaults()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := &launcher{Config: config, results: make(chan func()), canceled: ctx.Done(), busy: busy{}, timers: newTimers()}
+	return newLauncher(ctx, config).run(ctx)
+}
+
+func newLauncher(ctx context.Context, config Config) *launcher {
+	config.defaults()
+	l := &launcher{Config: config, results: make(chan func()), canceled: ctx.Done(), busy: busy{}, holds: holds{},
+		timers: newTimers()}
 	l.vmParts = l.newParts(ctx)
+	return l
+}
+
+// run runs the VM and returns how it ended.
+func (l *launcher) run(ctx context.Context) control.Termination {
 	err := l.live(ctx)
 	failed := l.close()
 	switch {
@@ -289,11 +300,16 @@ func (l *launcher) termination(failed error) control.Termination {
 func (l *launcher) later(ctx context.Context, work func() error, done func(error)) {
 	go func() {
 		err := work()
-		select {
-		case l.results <- func() { done(err) }:
-		case <-ctx.Done():
-		}
+		l.hand(ctx, func() { done(err) })
 	}()
+}
+
+// hand hands work to the loop, and waits until the loop takes it or ends. Only other goroutines may call it.
+func (l *launcher) hand(ctx context.Context, do func()) {
+	select {
+	case l.results <- do:
+	case <-ctx.Done():
+	}
 }
 
 // close ends what is left of the VM. The error says how parts of the VM have failed.

@@ -186,10 +186,7 @@ func (l *launcher) namedDisk(m *link.Command) (disk qemuargs.Disk, err error) {
 
 // tell makes the loop hear an event of a job's.
 func (l *launcher) tell(ctx context.Context, e life.Event) {
-	select {
-	case l.results <- func() { l.hear(ctx, e, nil) }:
-	case <-ctx.Done():
-	}
+	l.hand(ctx, func() { l.hear(ctx, e, nil) })
 }
 
 // maxSeconds bounds the times of a migration: a day.

@@ -72,6 +72,17 @@ type (
 	// TakeBack lets the guest run here again. With Sent, QEMU has sent all of the
 	// guest; else QEMU still waits for the other QEMU.
 	TakeBack struct{ Sent bool }
+	// HoldGuest makes QEMU stop the guest for a job.
+	HoldGuest struct{ Job uint64 }
+	// AnswerHold answers HoldAsked: the guest stands. With a Refusal it does not, and runs on.
+	AnswerHold struct {
+		Job     uint64
+		Refusal string
+	}
+	// LetGo makes QEMU let the guest run on that stood for a job.
+	LetGo struct{ Job uint64 }
+	// EndJob cancels a job that has held the guest for longer than it may.
+	EndJob struct{ Job uint64 }
 	// RefuseRun answers RunAsked: the guest will never run here, so that its source can take it back.
 	RefuseRun struct{ Why string }
 )
@@ -87,3 +98,7 @@ func (StopTimer) action()        {}
 func (AnswerSwitchover) action() {}
 func (TakeBack) action()         {}
 func (RefuseRun) action()        {}
+func (HoldGuest) action()        {}
+func (AnswerHold) action()       {}
+func (LetGo) action()            {}
+func (EndJob) action()           {}

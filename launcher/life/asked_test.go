@@ -47,6 +47,19 @@ func TestRefusalsSayWhy(t *testing.T) {
 		{"running, TPM lost", "migrate asked while QEMU is busy", "cannot migrate: " + noTPM},
 		{"running", "migrate asked while QEMU is busy", "cannot migrate: QEMU is still changing something for the guest"},
 
+		{"held", "pause asked", "cannot pause: job 3 holds the guest for a moment"},
+		{"held, paused", "unpause asked", "cannot unpause: job 3 holds the guest for a moment"},
+		{"held", "migrate asked", "cannot migrate: job 3 holds the guest for a moment"},
+		{"held", "hold asked while QEMU is busy", "job 3 holds the guest for a moment"},
+		{"running", "hold asked while QEMU is busy", "QEMU is still changing something for the guest"},
+		{"starting", "hold asked while QEMU is busy", "the VM is preparing"},
+		{"paused from the start", "hold asked while QEMU is busy", "the VM is paused"},
+		{"shutting down", "hold asked while QEMU is busy", "the VM is shutting-down"},
+		{"copying", "hold asked while QEMU is busy", "the guest is being migrated already"},
+		{"running, reboot awaited", "hold asked while QEMU is busy", "the guest reboots or has powered off"},
+		{"paused, retry scheduled", "hold asked while QEMU is busy", "a disk of the guest fails"},
+		{"running, monitor lost", "hold asked while QEMU is busy", "QEMU cannot be driven any more"},
+
 		{"waiting", "take back asked", "cannot take the guest back: the VM is waiting"},
 		{"copying", "take back asked", "cannot take the guest back: it is still being migrated"},
 		{"halted", "take back asked", "cannot take the guest back: it is still being migrated"},
@@ -69,8 +82,11 @@ func TestRefusalsSayWhy(t *testing.T) {
 	} {
 		before, after, did := stepped(t, c.state, c.event)
 		want := Action(Answer{c.why})
-		if c.event == "switchover asked" {
+		switch c.event {
+		case "switchover asked":
 			want = AnswerSwitchover{c.why}
+		case "hold asked while QEMU is busy":
+			want = AnswerHold{4, c.why}
 		}
 		if after != before || !slices.Equal(did, []Action{want}) {
 			t.Errorf("%s, %s: %q, want %q", c.state, c.event, follows(before, after, did), list([]Action{want}))
@@ -109,6 +125,9 @@ func TestWhatComesTooLateChangesNothing(t *testing.T) {
 		{"paused, being unpaused", "reset failed"}, {"received, let run", "run failed"},
 		{"kept", "grace shortened to the past"}, {"running", "grace lengthened"},
 		{"running", "post-copy begun"}, {"running, monitor lost", "probed"}, {"running, silent", "probed"},
+		{"held", "STOP"}, {"letting go", "STOP"}, {"held", "hold of another job over"}, {"letting go", "hold over"},
+		{"stopping for a job", "hold of another job failed"}, {"running", "hold over"}, {"running", "let go failed"},
+		{"held", "hold failed"}, {"held", "let go"}, {"stopping for a job that is over", "hold over"},
 		{"running, TPM ended", "TPM ended"}, {"starting, monitor lost", "exec failed"},
 	} {
 		before, after, did := stepped(t, c.state, c.events)

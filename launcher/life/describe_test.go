@@ -26,6 +26,7 @@ var (
 	leavingNames = []string{"Staying", "Copying", "Halted", "Switching", "Taking", "Trailing", "Torn", "Left"}
 	memoryNames  = []string{"Here", "Coming"}
 	lettingNames = []string{"NotLet", "BeingLet", "Let"}
+	holdingNames = []string{"Free", "Stopping", "Held", "LettingGo"}
 )
 
 // difference returns what has changed from one state to the other, field by field.
@@ -42,6 +43,7 @@ func difference(a, b State) []string {
 	add(a.Order.Paused != b.Order.Paused, "to start paused")
 	add(a.Order.Incoming != b.Order.Incoming, "incoming")
 	add(a.Leaving != b.Leaving, "leaving %s", leavingNames[b.Leaving])
+	add(a.Hold != b.Hold, "%s", ofHold(b.Hold))
 	add(a.PostCopy != b.PostCopy, "post-copy %t", b.PostCopy)
 	add(a.Memory != b.Memory, "memory %s", memoryNames[b.Memory])
 	add(a.Letting != b.Letting, "%s", lettingNames[b.Letting])
@@ -70,6 +72,18 @@ func difference(a, b State) []string {
 	return out
 }
 
+// ofHold returns a hold in words.
+func ofHold(h Hold) string {
+	text := holdingNames[h.How]
+	if h.Job != 0 {
+		text += fmt.Sprintf(" for job %d", h.Job)
+	}
+	if h.Over {
+		text += ", which is over"
+	}
+	return text
+}
+
 func list(actions []Action) (out []string) {
 	for _, a := range actions {
 		switch a := a.(type) {
@@ -87,6 +101,8 @@ func list(actions []Action) (out []string) {
 			out = append(out, fmt.Sprintf("Kill (%s)", a.Why))
 		case RefuseRun:
 			out = append(out, fmt.Sprintf("RefuseRun (%s)", a.Why))
+		case AnswerHold:
+			out = append(out, strings.TrimSpace(fmt.Sprintf("AnswerHold %d %s", a.Job, a.Refusal)))
 		case Operate:
 			out = append(out, fmt.Sprintf("Operate %s", a.Operation))
 		default:

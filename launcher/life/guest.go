@@ -56,6 +56,9 @@ func (e Resumed) hear(s *step) {
 	if s.Power == Restarting {
 		s.Power, s.LastShutdown, s.Panicked = On, "", false
 	}
+	if s.Hold.How == Held || s.Hold.How == LettingGo {
+		s.Hold = Hold{}
+	}
 	if s.Ran.IsZero() {
 		s.Ran = e.At
 	}
@@ -95,6 +98,9 @@ func (Stopped) hear(s *step) {
 		// QEMU keeps the guest, which powered off before QEMU heard that the reboot was given
 		// up. So QEMU does not end by itself.
 		s.quit(Cause{Kind: Quit})
+	case s.Hold.How == Stopping:
+		s.stand()
+	case s.Hold.How != Free: // it stands already
 	case s.Leaving != Staying && s.Failed == IOError{}:
 		s.halted()
 	case s.in(Running), s.Storage.Trial.trying():

@@ -61,8 +61,27 @@ func (e MigrateAsked) hear(s *step) {
 	s.act(Send)
 }
 
+// busyWithGuest is why a guest is left alone that QEMU is just being asked to change.
+const busyWithGuest = "QEMU is still changing something for the guest"
+
 // mustStay returns why a guest cannot leave now, or an empty text if it can.
 func (s *step) mustStay(busy bool) string {
+	why := s.unsettled()
+	switch {
+	case why != "":
+		return why
+	case s.TPM != TPM{}:
+		return "the guest's TPM has failed, so that there is no state of it that could move: " +
+			cmp.Or(s.TPM.Lost, s.TPM.Ending)
+	case busy:
+		return busyWithGuest
+	}
+	return ""
+}
+
+// unsettled returns what is under way for a guest or has failed, or an empty text for a guest that runs, or that a
+// user has paused, and no more.
+func (s *step) unsettled() string {
 	switch {
 	case !s.in(Running, Paused) || s.Ran.IsZero():
 		return "the VM is " + string(s.Shown())
@@ -76,13 +95,8 @@ func (s *step) mustStay(busy bool) string {
 		return "the guest reboots or has powered off"
 	case s.Failed != IOError{}, s.Storage.Trial != NoTrial:
 		return "a disk of the guest fails"
-	case s.TPM != TPM{}:
-		return "the guest's TPM has failed, so that there is no state of it that could move: " +
-			cmp.Or(s.TPM.Lost, s.TPM.Ending)
-	case busy:
-		return "QEMU is still changing something for the guest"
 	}
-	return ""
+	return s.standing()
 }
 
 // halted notes the STOP that QEMU sends before it asks for the switchover.

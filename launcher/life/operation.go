@@ -56,6 +56,8 @@ func (s *step) refusal(e OperationAsked) string {
 		return "the VM is " + string(s.Shown())
 	case s.Leaving != Staying, s.Memory == Coming:
 		return "the guest is being migrated"
+	case s.standing() != "":
+		return s.standing()
 	case s.Power == Restarting:
 		return "the guest has powered off and is being started again"
 	case s.Power == Off:

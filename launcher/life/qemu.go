@@ -47,6 +47,7 @@ func (e MonitorLost) hear(s *step) {
 	}
 	s.Lost = e.Err.Error()
 	s.Storage.Trial = NoTrial
+	s.dropHold()
 	if s.Silence == Asked {
 		s.Silence = Unasked
 	}

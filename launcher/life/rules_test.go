@@ -54,6 +54,13 @@ func broken(before State, heard Event, after State, did []Action) (all []string)
 	arrives := before.Phase == Received && (after.Phase == Running || after.Phase == Paused)
 	say(arrives != slices.Contains(did, Action(Arrive)), "a guest arrives: %t, and its parts hear of that: %t",
 		arrives, !arrives)
+	_, asked := heard.(HoldAsked)
+	waits := func(s State) bool { return s.Hold.How == Stopping && !s.Hold.Over }
+	told := slices.ContainsFunc(did, func(a Action) bool { _, told := a.(AnswerHold); return told })
+	due := asked && (waits(before) || !waits(after)) ||
+		!asked && waits(before) && !waits(after) && !after.Hold.Over
+	say(before.Phase != Ended && told != due, "a job is to be told whether the guest stands: %t, and is: %t", due, told)
+	say(after.Hold.How != Free && (!after.driven() || after.Lost != ""), "a job holds a guest that QEMU cannot let go")
 	for timer := range Timers {
 		all = append(all, brokenTimer(timer, before, heard, after, did)...)
 	}

@@ -31,6 +31,8 @@ type State struct {
 	Pauses int
 	// Failed is the last I/O error for which QEMU stops the guest; zero if there is none.
 	Failed IOError
+	// Hold is the job for which the guest stands.
+	Hold Hold
 	// Leaving is how far the guest is on its way to another QEMU.
 	Leaving Leaving
 	// Came: QEMU has got a guest that ran in another QEMU. The guest's memory may still be coming.

@@ -21,6 +21,7 @@ var (
 	off     = PoweredDown{Guest: true, Reason: "guest-shutdown"}
 	softly  = OperationAsked{Operation: SoftReboot}
 	sigterm = ShutdownAsked{At: at(100)}
+	hold    = HoldAsked{Job: 3, Bound: time.Second}
 
 	tpmKilled = TPMEnded{Exit: Exit{Signal: syscall.SIGKILL}, Said: "oh"}
 )
@@ -95,6 +96,14 @@ func events() []named[Event] {
 		{"QEMU killed", QEMUExited{Exit{Signal: syscall.SIGKILL}}},
 		{"probed", Probed{}},
 		{"TPM ended", tpmKilled},
+		{"hold asked", hold},
+		{"hold asked while QEMU is busy", HoldAsked{Job: 4, Bound: time.Second, Busy: true}},
+		{"hold over", HoldOver{3}},
+		{"hold of another job over", HoldOver{4}},
+		{"hold failed", HoldFailed{3, errWhy}},
+		{"hold of another job failed", HoldFailed{4, errWhy}},
+		{"let go", LetGoAnswered{Job: 3}},
+		{"let go failed", LetGoAnswered{3, errWhy}},
 	}
 	for t := range Timers {
 		list = append(list, named[Event]{timerNames[t] + " expired", Expired{t}})
@@ -102,7 +111,7 @@ func events() []named[Event] {
 	return list
 }
 
-var timerNames = [Timers]string{"button", "grace", "kill", "retry", "settle", "patience", "reboot", "TPM"}
+var timerNames = [Timers]string{"button", "grace", "kill", "retry", "settle", "patience", "reboot", "TPM", "hold"}
 
 // states returns the states that tests look at, each as what was heard on the way to it. So each of them can be
 // reached. All phases are among them, and all that a phase may hold.
@@ -128,6 +137,8 @@ func states() []named[[]Event] {
 	pausedCopying := then(byUser, MigrateAsked{})
 	trailing := then(switching, MemoryTrails{})
 	coming := then(receiving, AllButMemory{})
+	stopping := then(running, hold)
+	held := then(stopping, Stopped{})
 	return []named[[]Event]{
 		{"waiting", nil},
 		{"preparing", starting[:1]},
@@ -217,6 +228,20 @@ func states() []named[[]Event] {
 		{"killing, aborted", then(starting, sigterm)},
 		{"killing, handshake failed", then(starting, HandshakeFailed{errWhy})},
 		{"killing, canceled", then(running, Canceled{})},
+		{"stopping for a job", stopping},
+		{"stopping for a job that is over", then(stopping, HoldOver{3})},
+		{"stopping for a job, I/O failed", then(stopping, full)},
+		{"stopping for a job, monitor lost", then(stopping, MonitorLost{errLost})},
+		{"stopping for a job, off", then(stopping, off)},
+		{"held", held},
+		{"held, paused", then(byUser, hold)},
+		{"held, I/O failed", then(held, full)},
+		{"held, monitor lost", then(held, MonitorLost{errLost})},
+		{"held, shutting down", then(held, sigterm)},
+		{"held, shutting down, I/O failed", then(held, sigterm, full)},
+		{"letting go", then(held, HoldOver{3})},
+		{"letting go, shutting down", then(held, sigterm, HoldOver{3})},
+		{"letting go, not halted", then(stopping, HoldFailed{3, errWhy})},
 		{"kept", []Event{keep, Prepared{errWhy}}},
 		{"ended", []Event{Rejected{"no"}}},
 	}
@@ -279,7 +304,7 @@ func impossible(s State, e Event) string {
 		if !s.Order.Incoming || !started {
 			return "no guest comes"
 		}
-	case OperationFailed, RestartFailed, ContinueFailed, ReasonTold, ProbeAnswered:
+	case HoldFailed, LetGoAnswered, OperationFailed, RestartFailed, ContinueFailed, ReasonTold, ProbeAnswered:
 		if !started {
 			return "nothing was asked of QEMU yet"
 		}

@@ -82,6 +82,7 @@ func (s *step) end() {
 // leaveGuest gives up what is under way for the guest.
 func (s *step) leaveGuest() {
 	s.Storage = Storage{}
+	s.dropHold()
 	if s.Power == RebootAwaited {
 		s.Power = On
 	}

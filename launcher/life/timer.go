@@ -15,6 +15,7 @@ const (
 	PatienceTimer              // until a QEMU that does not answer is called silent
 	RebootTimer                // until a power-off is no reboot any more
 	TPMTimer                   // until a QEMU that outlives its TPM has lost it
+	HoldTimer                  // until a job has held the guest for as long as it may
 
 	Timers // how many there are
 )
@@ -61,6 +62,8 @@ func (s State) runs(t Timer) bool {
 		return s.Power == RebootAwaited
 	case TPMTimer:
 		return s.TPM.Ending != "" && s.driven()
+	case HoldTimer:
+		return s.Hold.How == Held || s.Hold.How == Stopping && !s.Hold.Over
 	}
 	return false
 }
@@ -90,5 +93,7 @@ func (e Expired) hear(s *step) {
 		s.forgetReboot()
 	case TPMTimer:
 		s.tpmLost()
+	case HoldTimer:
+		s.overstayed()
 	}
 }

@@ -74,6 +74,8 @@ func (w *world) next() Event {
 		OperationAsked{SoftReboot, Agent{w.coin(), w.coin()}},
 		GraceShortened{w.random.Int64N(60) - 1, w.now}, Probed{},
 		MigrateAsked{w.random.IntN(4) == 0}, TakeBackAsked{}, RunAsked{w.coin(), w.now},
+		HoldAsked{w.random.Uint64N(2) + 1, time.Duration(w.random.IntN(2000)+1) * time.Millisecond, w.coin()},
+		HoldOver{w.random.Uint64N(2) + 1},
 	}
 	if w.random.IntN(10) == 0 {
 		candidates = append(candidates, ReleaseAsked{})
@@ -277,6 +279,11 @@ func (w *world) doMore(a Action) {
 		}
 	case TakeBack:
 		w.staysAway(a)
+	case HoldGuest:
+		w.either(Stopped{}, HoldFailed{a.Job, errors.New("x")})
+	case LetGo:
+		w.staysAway(a)
+		w.either(LetGoAnswered{Job: a.Job}, LetGoAnswered{a.Job, errors.New("x")})
 	case Reboot:
 		w.either(nil, OperationFailed{SoftReboot})
 	case AskReason:

@@ -39,13 +39,13 @@ func TestListsAreWhole(t *testing.T) {
 		s := reach(s.value)
 		for _, name := range []string{phaseNames[s.Phase], powerNames[s.Power], trialNames[s.Storage.Trial],
 			silenceNames[s.Silence], wishNames[s.Wish], causeNames[s.Cause.Kind], leavingNames[s.Leaving], memoryNames[s.Memory],
-			lettingNames[s.Letting]} {
+			lettingNames[s.Letting], holdingNames[s.Hold.How]} {
 			reached[name] = true
 		}
 	}
 	for kind, names := range map[string][]string{"Phase": phaseNames, "Power": powerNames, "Trial": trialNames,
 		"Silence": silenceNames, "Wish": wishNames, "CauseKind": causeNames, "Leaving": leavingNames, "Memory": memoryNames,
-		"Letting": lettingNames} {
+		"Letting": lettingNames, "Holding": holdingNames} {
 		if !slices.Equal(constants[kind], names) {
 			t.Errorf("the constants of %s are %v, the test has %v", kind, constants[kind], names)
 		}
