@@ -131,7 +131,8 @@ func (l *launchers) serve(ctx context.Context) error {
 	defer l.sessions.Close()
 	kubelet := l.kubelet
 	log := l.manager.GetLogger().WithName("slots")
-	devices, err := slots.Open(filepath.Join(l.options.run, "slots"), kubelet, log, l.sessions)
+	resource := slots.Launchers(l.acceleration, l.kvmDevice())
+	devices, err := slots.Open(filepath.Join(l.options.run, "slots"), resource, kubelet, log, l.sessions)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (l *launchers) serve(ctx context.Context) error {
 		return err
 	}
 	plugin := &slots.Plugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: devices,
-		Chooser: l.acceleration, KVMDevice: l.kvmDevice(), Log: l.manager.GetLogger().WithName("device-plugin")}
+		Log: l.manager.GetLogger().WithName("device-plugin")}
 	err = plugin.Start(ctx)
 	if err == nil {
 		<-collecting

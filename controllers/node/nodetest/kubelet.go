@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -23,8 +24,9 @@ type Kubelet struct {
 // pod that asks.
 func NewKubelet(held map[string][]types.NamespacedName) *Kubelet { return &Kubelet{held: held} }
 
-// Devices answers package slots' question.
-func (k *Kubelet) Devices(context.Context) (held map[string][]types.NamespacedName, whole bool, err error) {
+// Devices answers package slots' question, for any resource.
+func (k *Kubelet) Devices(context.Context, corev1.ResourceName) (held map[string][]types.NamespacedName, whole bool,
+	err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked++

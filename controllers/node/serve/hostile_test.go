@@ -49,7 +49,7 @@ func newSlotted(t *testing.T) *slotted {
 	t.Cleanup(s.sessions.Close)
 	kubelet := nodetest.NewKubelet(map[string][]types.NamespacedName{device: {s.pod}})
 	var err error
-	if s.slots, err = slots.Open(t.TempDir(), kubelet, testr.New(t), s.sessions); err != nil {
+	if s.slots, err = slots.Open(t.TempDir(), slots.Resource{}, kubelet, testr.New(t), s.sessions); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.slots.Close)

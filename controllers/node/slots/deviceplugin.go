@@ -8,14 +8,9 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-
-	"github.com/kubeqemu/kubeqemu/controllers/node/accelerator"
-	"github.com/kubeqemu/kubeqemu/controllers/vmi"
-	"github.com/kubeqemu/kubeqemu/qemuargs"
-	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// Plugin advertises slots to the kubelet. It runs until its context ends, and registers again
+// Plugin advertises the slots of one resource to the kubelet. It runs until its context ends, and registers again
 // after each restart of the kubelet.
 type Plugin struct {
 	deviceplugin.UnimplementedDevicePluginServer
@@ -23,12 +18,7 @@ type Plugin struct {
 	// Dir is the kubelet's device plugin folder.
 	Dir   string
 	Slots *Slots
-	// Chooser says whether the node can run guests: without an accelerator it has no slots.
-	Chooser *accelerator.Chooser
-	// KVMDevice is a device node on the host that becomes /dev/kvm in the pod. It exists where
-	// guests run under KVM.
-	KVMDevice string
-	Log       logr.Logger
+	Log   logr.Logger
 
 	stop <-chan struct{}
 }
@@ -36,8 +26,10 @@ type Plugin struct {
 // Start implements manager.Runnable.
 func (p *Plugin) Start(ctx context.Context) error {
 	p.stop = ctx.Done()
-	s := service{dir: p.Dir, socket: "kubeqemu-vm.sock", resource: vmi.SlotResource, server: p, log: p.Log,
-		options: &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true}, registered: p.Slots.Registered, unregistered: p.Slots.Unregistered}
+	resource := p.Slots.resource
+	s := service{dir: p.Dir, socket: resource.Socket, resource: resource.Name, server: p, log: p.Log,
+		options:    &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true},
+		registered: p.Slots.Registered, unregistered: p.Slots.Unregistered}
 	return s.run(ctx)
 }
 
@@ -46,16 +38,15 @@ func (p *Plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*
 	return &deviceplugin.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
 }
 
-// ListAndWatch sends the kubelet the devices; there are none while the node cannot run guests. A pod that has a
-// device keeps it.
+// ListAndWatch sends the kubelet the devices that there are. A pod that has a device keeps it.
 func (p *Plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
 	for {
-		choice, changed := p.Chooser.Choice()
-		devices := slotDevices(choice)
+		count, why, changed := p.Slots.resource.Offer.Slots()
+		devices := numbered(p.Slots.resource.Device, count)
 		if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: devices}); err != nil {
 			return err
 		}
-		p.Log.Info("told the kubelet", "slots", len(devices), "accelerator", choice.String(), "reason", choice.Reason)
+		p.Log.Info("told the kubelet", "resource", p.Slots.resource.Name, "slots", count, "reason", why)
 		select {
 		case <-changed:
 		case <-stream.Context().Done():
@@ -64,10 +55,6 @@ func (p *Plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 			return nil
 		}
 	}
-}
-
-func slotDevices(choice accelerator.Choice) []*deviceplugin.Device {
-	return numbered("vm", choice.Slots)
 }
 
 func numbered(name string, count int) []*deviceplugin.Device {
@@ -96,26 +83,23 @@ func (p *Plugin) GetPreferredAllocation(_ context.Context, request *deviceplugin
 
 // Allocate makes a slot for a container that is about to start.
 func (p *Plugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
-	choice, _ := p.Chooser.Choice()
-	if choice.Accelerator == "" {
-		return nil, fmt.Errorf("the node cannot run guests: %s", choice.Reason)
+	devices, err := p.Slots.resource.Offer.Devices()
+	if err != nil {
+		return nil, err
 	}
 	response := &deviceplugin.AllocateResponse{}
 	for _, container := range request.ContainerRequests {
 		if len(container.DevicesIds) != 1 {
-			return nil, fmt.Errorf("a container may have 1 of %s, not %d", vmi.SlotResource, len(container.DevicesIds))
+			return nil, fmt.Errorf("a container may have 1 of %s, not %d", p.Slots.resource.Name, len(container.DevicesIds))
 		}
 		folder, err := p.Slots.New(container.DevicesIds[0])
 		if err != nil {
 			return nil, err
 		}
-		allocated := &deviceplugin.ContainerAllocateResponse{
-			Mounts: []*deviceplugin.Mount{{ContainerPath: layout.SlotDir, HostPath: folder, ReadOnly: true}},
-		}
-		if choice.Accelerator == qemuargs.KVM {
-			allocated.Devices = []*deviceplugin.DeviceSpec{{ContainerPath: "/dev/kvm", HostPath: p.KVMDevice, Permissions: "rw"}}
-		}
-		response.ContainerResponses = append(response.ContainerResponses, allocated)
+		response.ContainerResponses = append(response.ContainerResponses, &deviceplugin.ContainerAllocateResponse{
+			Mounts:  []*deviceplugin.Mount{{ContainerPath: p.Slots.resource.Mount, HostPath: folder, ReadOnly: true}},
+			Devices: devices,
+		})
 	}
 	return response, nil
 }

@@ -35,24 +35,25 @@ func (l *lists) next(t *testing.T) int {
 func TestSlotsFollowTheAccelerator(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stream := &lists{ctx: ctx, sent: make(chan int)}
-	p := &Plugin{Chooser: accelerator.New(kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"}), Log: logr.Discard()}
+	chooser := accelerator.New(kvmcheck.Result{Verdict: kvmcheck.Broken, Reason: "it crawls"})
+	p := &Plugin{Slots: &Slots{resource: Launchers(chooser, "")}, Log: logr.Discard()}
 	ended := make(chan error, 1)
 	go func() { ended <- p.ListAndWatch(nil, stream) }()
 	for i, want := range []int{0, accelerator.MaxSlots, 0, accelerator.MaxSlots} {
 		if i > 0 {
-			p.Chooser.PermitEmulation(want > 0)
+			chooser.PermitEmulation(want > 0)
 		}
 		if got := stream.next(t); got != want {
 			t.Errorf("list %d has %d slots, want %d", i, got, want)
 		}
 	}
 	for _, most := range []int{5, 1 << 20} {
-		p.Chooser.LimitSlots(most)
+		chooser.LimitSlots(most)
 		if got, want := stream.next(t), min(most, accelerator.MaxSlots); got != want {
 			t.Errorf("with a limit of %d there are %d slots, want %d", most, got, want)
 		}
 	}
-	p.Chooser.PermitEmulation(false)
+	chooser.PermitEmulation(false)
 	stream.next(t)
 	request := &deviceplugin.AllocateRequest{ContainerRequests: []*deviceplugin.ContainerAllocateRequest{{DevicesIds: []string{"vm1"}}}}
 	if _, err := p.Allocate(ctx, request); err == nil || !strings.Contains(err.Error(), "useEmulation") {

@@ -35,7 +35,7 @@ const (
 // lists its pod.
 func (s *Slots) Collect(ctx context.Context) error {
 	asked := s.clock.Now()
-	held, whole, err := s.pods.Devices(ctx)
+	held, whole, err := s.pods.Devices(ctx, s.resource.Name)
 	if err != nil {
 		return err
 	}

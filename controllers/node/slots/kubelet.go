@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -71,11 +72,12 @@ func (k *Kubelet) CPUs(ctx context.Context, name types.NamespacedName) ([]int64,
 	return nil, fmt.Errorf("the kubelet knows no container with a slot in pod %s", name)
 }
 
-// Devices maps each slot device in use to the pods that the kubelet lists for it: one pod,
+// Devices maps each device of a resource in use to the pods that the kubelet lists for it: one pod,
 // except while an ended pod still lingers. whole says that the kubelet knows all pods of its
 // node. The kubelet gets all its pods but the static ones from the API server in one list, so
 // that it knows them all if it knows this process's own pod.
-func (k *Kubelet) Devices(ctx context.Context) (held map[string][]types.NamespacedName, whole bool, err error) {
+func (k *Kubelet) Devices(ctx context.Context, resource corev1.ResourceName) (
+	held map[string][]types.NamespacedName, whole bool, err error) {
 	list, err := k.client.List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
 		return nil, false, fmt.Errorf("list pod resources: %w", err)
@@ -86,7 +88,7 @@ func (k *Kubelet) Devices(ctx context.Context) (held map[string][]types.Namespac
 		whole = whole || name == k.own
 		for _, container := range pod.Containers {
 			for _, devices := range container.Devices {
-				if devices.ResourceName != string(vmi.SlotResource) {
+				if devices.ResourceName != string(resource) {
 					continue
 				}
 				for _, id := range devices.DeviceIds {

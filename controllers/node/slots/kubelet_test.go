@@ -64,7 +64,7 @@ func TestKubeletMustListTheAsker(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer asker.Close()
-		if held, whole, err := asker.Devices(context.Background()); err != nil || whole != tt.whole || !reflect.DeepEqual(held, tt.held) {
+		if held, whole, err := asker.Devices(t.Context(), vmi.SlotResource); err != nil || whole != tt.whole || !reflect.DeepEqual(held, tt.held) {
 			t.Errorf("%s: %v, %v, %v; want %v, %v", tt.name, held, whole, err, tt.held, tt.whole)
 		}
 	}

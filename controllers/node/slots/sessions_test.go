@@ -31,7 +31,7 @@ func newServed(t *testing.T) *served {
 	n.sessions = sessions.NewSet(testr.New(t), n.Changed)
 	t.Cleanup(n.sessions.Close)
 	var err error
-	if n.slots, err = Open(testkit.ShortFolder(t), n.kubelet, testr.New(t), n.sessions); err != nil {
+	if n.slots, err = Open(testkit.ShortFolder(t), Resource{}, n.kubelet, testr.New(t), n.sessions); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.slots.Close)

@@ -1,5 +1,5 @@
-// Package slots gives each launcher pod a slot: a socket that only this pod can dial, and on
-// which only virt-handler listens. The slot tells virt-handler which pod it talks to.
+// Package slots gives a pod a slot: a socket that only this pod can dial, and on which only virt-handler listens. The
+// slot tells virt-handler which pod it talks to. Each launcher pod has one.
 package slots
 
 import (
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -48,13 +49,14 @@ type slot struct {
 	missing, absent time.Time
 }
 
-// Slots holds the slots of a node. Its folder is on the host, so that slots
+// Slots holds the slots of one resource of a node. Its folder is on the host, so that slots
 // outlive virt-handler.
 type Slots struct {
-	dir     string
-	pods    Resolver
-	log     logr.Logger
-	connect connector
+	dir      string
+	resource Resource
+	pods     Resolver
+	log      logr.Logger
+	connect  connector
 
 	mu    sync.Mutex
 	slots map[string]*slot
@@ -84,14 +86,15 @@ type connector interface {
 	End(slotID string)
 }
 
-// Resolver says which pods hold which devices. Kubelet implements Resolver.
+// Resolver says which pods hold which devices of a resource. Kubelet implements Resolver.
 type Resolver interface {
-	Devices(ctx context.Context) (held map[string][]types.NamespacedName, whole bool, err error)
+	Devices(ctx context.Context, resource corev1.ResourceName) (held map[string][]types.NamespacedName, whole bool,
+		err error)
 }
 
-// Open takes up the slots that an earlier virt-handler left in dir, and
+// Open takes up the slots of a resource that an earlier virt-handler left in dir, and
 // listens on them again.
-func Open(dir string, pods Resolver, log logr.Logger, connect connector) (*Slots, error) {
+func Open(dir string, resource Resource, pods Resolver, log logr.Logger, connect connector) (*Slots, error) {
 	if err := os.MkdirAll(dir, slotsMode); err != nil {
 		return nil, fmt.Errorf("make slots folder: %w", err)
 	}
@@ -99,8 +102,8 @@ func Open(dir string, pods Resolver, log logr.Logger, connect connector) (*Slots
 	if err := os.Chmod(dir, slotsMode); err != nil {
 		return nil, fmt.Errorf("close slots folder: %w", err)
 	}
-	s := &Slots{dir: dir, pods: pods, log: log, connect: connect, slots: map[string]*slot{}, freed: map[string]time.Time{},
-		clock: clock.RealClock{}, closing: make(chan struct{})}
+	s := &Slots{dir: dir, resource: resource, pods: pods, log: log, connect: connect, slots: map[string]*slot{},
+		freed: map[string]time.Time{}, clock: clock.RealClock{}, closing: make(chan struct{})}
 	records, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, err
@@ -283,7 +286,7 @@ func (s *Slots) identify(slot *slot) (types.NamespacedName, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), kubeletTimeout)
 	defer cancel()
-	held, _, err := s.pods.Devices(ctx)
+	held, _, err := s.pods.Devices(ctx, s.resource.Name)
 	if err != nil {
 		return pod, err
 	}

@@ -47,7 +47,7 @@ func (d *door) End(slot string) { d.ended, d.live = append(d.ended, slot), false
 func openSlots(t *testing.T, dir string, pods Resolver) (*Slots, <-chan arrival) {
 	t.Helper()
 	d := &door{arrivals: make(chan arrival, 100)}
-	s, err := Open(dir, pods, testr.New(t), d)
+	s, err := Open(dir, Resource{}, pods, testr.New(t), d)
 	if err != nil {
 		t.Fatal(err)
 	}
