@@ -9,7 +9,3 @@ const PasstLabel = "kubeqemu.io/passt"
 
 // PasstProfile is the file of that profile, below the kubelet's folder of seccomp profiles.
 const PasstProfile = "kubeqemu/passt.json"
-
-// PasstContainerPrefix begins the name of the container with the program that connects an interface; the interface's
-// place in the spec follows.
-const PasstContainerPrefix = "passt-"

@@ -23,8 +23,8 @@ type Secret struct {
 // Secrets are the Secrets with a VMI's cloud-init data, SSH keys and passwords.
 func Secrets(vmi *v1.VirtualMachineInstance) []Secret {
 	var out []Secret
-	add := func(name string, at *field.Path, path, kind string, index int) {
-		out = append(out, Secret{Name: name, Field: at, Path: path, Volume: kind + "-" + strconv.Itoa(index)})
+	add := func(name string, at *field.Path, path, volume string) {
+		out = append(out, Secret{Name: name, Field: at, Path: path, Volume: volume})
 	}
 	for i, v := range vmi.Spec.Volumes {
 		source, kind := v.CloudInit(), "cloudInitNoCloud"
@@ -36,15 +36,17 @@ func Secrets(vmi *v1.VirtualMachineInstance) []Secret {
 		}
 		at := field.NewPath("spec", "volumes").Index(i).Child(kind)
 		if s := source.UserDataSecretRef; s != nil {
-			add(s.Name, at.Child("secretRef"), layout.UserDataSecret(v.Name), "userdata", i)
+			add(s.Name, at.Child("secretRef"), layout.UserDataSecret(v.Name), layout.PodName("userdata", v.Name))
 		}
 		if s := source.NetworkDataSecretRef; s != nil {
-			add(s.Name, at.Child("networkDataSecretRef"), layout.NetworkDataSecret(v.Name), "networkdata", i)
+			add(s.Name, at.Child("networkDataSecretRef"), layout.NetworkDataSecret(v.Name),
+				layout.PodName("networkdata", v.Name))
 		}
 	}
 	for i, c := range vmi.Spec.AccessCredentials {
 		if s := c.Secret(); s != nil {
-			add(s.SecretName, field.NewPath("spec", "accessCredentials").Index(i), layout.AccessCredential(layout.SecretDir, i), "credential", i)
+			add(s.SecretName, field.NewPath("spec", "accessCredentials").Index(i),
+				layout.AccessCredential(layout.SecretDir, i), "credential-"+strconv.Itoa(i))
 		}
 	}
 	return out

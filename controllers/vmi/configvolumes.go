@@ -2,7 +2,6 @@ package vmi
 
 import (
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -21,8 +20,8 @@ func addConfigVolumes(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	for i := range vmi.Spec.Volumes {
 		if v := &vmi.Spec.Volumes[i]; v.IsConfig() {
 			c, at := holder(pod, v.Name, layout.Config(v.Name))
-			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: configName(i), VolumeSource: configSource(v)})
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: configName(i), MountPath: at, ReadOnly: true})
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: configName(v), VolumeSource: configSource(v)})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: configName(v), MountPath: at, ReadOnly: true})
 		}
 	}
 }
@@ -53,7 +52,7 @@ func leaveFilesOut(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	left := map[string]bool{}
 	for i := range vmi.Spec.Volumes {
 		if v := &vmi.Spec.Volumes[i]; vmi.Spec.IsConfigDisk(v) && !vmi.Spec.IsACPITable(v.Name) {
-			left[configName(i)] = true
+			left[configName(v)] = true
 		}
 	}
 	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return left[v.Name] })
@@ -64,7 +63,7 @@ func leaveFilesOut(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 }
 
 // configName returns the name that a config volume has in the pod.
-func configName(i int) string { return "config-" + strconv.Itoa(i) }
+func configName(v *v1.Volume) string { return layout.PodName("config", v.Name) }
 
 func ofConfigMap(name string, optional *bool) corev1.VolumeSource {
 	return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Optional: optional}}

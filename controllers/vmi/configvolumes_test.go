@@ -56,7 +56,7 @@ func TestTargetPodHasNoConfigVolumes(t *testing.T) {
 		return slices.Compact(names)
 	}
 	first, target := files(Pod(&vmi, testConfig)), files(targetPod(&vmi, testMigration(), testConfig))
-	if len(first) != 5 || !slices.Equal(first[:4], []string{"config-0", "config-1", "config-2", "config-3"}) {
+	if len(first) != 5 || !slices.Equal(first[:4], []string{"config-a", "config-b", "config-c", "config-d"}) {
 		t.Errorf("the first pod has the files of %q", first)
 	}
 	if !slices.Equal(target, first[4:]) {

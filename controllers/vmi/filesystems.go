@@ -35,7 +35,7 @@ const (
 
 // addFilesystems adds the containers that share files with the guest, and connects them with the launcher's container.
 func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
-	for i, f := range vmi.Spec.Domain.Devices.Filesystems {
+	for _, f := range vmi.Spec.Domain.Devices.Filesystems {
 		if sharesClaim(vmi, f.Name) {
 			// Else the kubelet would change the group and mode of every file of the claim at each start. Others use the
 			// files meanwhile, and there may be millions.
@@ -43,7 +43,7 @@ func addFilesystems(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodC
 		}
 		addSidecar(pod, socketSidecar{name: v1.FilesystemContainerPrefix + f.Name, command: serveFiles(vmi, f.Name),
 			resources: filesystemResources(&vmi.Spec.Domain),
-			volume:    "filesystem-" + strconv.Itoa(i), size: filesystemSocketSize, at: layout.FileSystemFolder(f.Name),
+			volume:    layout.PodName("filesystem", f.Name), size: filesystemSocketSize, at: layout.FileSystemFolder(f.Name),
 			own: layout.FileSystemSocketDir})
 	}
 }
@@ -109,8 +109,8 @@ func observeSidecars(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now metav1
 		v1.VirtualMachineInstanceCondition{Type: v1.ConditionFilesystemFailed, Reason: v1.ReasonVirtioFSDEnded,
 			Message: "the program that serves a file system of the guest has ended, " +
 				"and what the guest does there hangs until the VM is stopped and started: "})
-	nic := func(place string) string { return interfaceAt(vmi, place) }
-	observeSidecar(&vmi.Status, pod, now, v1.PasstContainerPrefix, nic,
+	nic := func(name string) string { return interfaceOf(vmi, layout.PasstContainerPrefix+name) }
+	observeSidecar(&vmi.Status, pod, now, layout.PasstContainerPrefix, nic,
 		v1.VirtualMachineInstanceCondition{Type: v1.ConditionNetworkFailed, Reason: v1.ReasonPasstEnded,
 			Message: "the program passt that connects an interface of the guest has ended, " +
 				"and the guest has no network there until it moves, or the VM is stopped and started: "})

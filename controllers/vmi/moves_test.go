@@ -138,10 +138,10 @@ func TestTargetHasItsOwnClaim(t *testing.T) {
 		}
 		return names
 	}
-	if diff := cmp.Diff([]string{"claim-0 root-1"}, claims(Pod(vmi, testConfig))); diff != "" {
+	if diff := cmp.Diff([]string{"claim-disk root-1"}, claims(Pod(vmi, testConfig))); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"claim-0 root-2"}, claims(targetPod(vmi, testMigration(), testConfig))); diff != "" {
+	if diff := cmp.Diff([]string{"claim-disk root-2"}, claims(targetPod(vmi, testMigration(), testConfig))); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"root-1"}, indexByClaim(vmi)); diff != "" {

@@ -43,25 +43,26 @@ func hasPasst(vmi *v1.VirtualMachineInstance) bool {
 		func(nic v1.Interface) bool { return nic.PasstBinding != nil })
 }
 
-// interfaceAt returns the name of the interface at a place in the VMI's spec, or the place if the spec has no
-// interface there.
-func interfaceAt(vmi *v1.VirtualMachineInstance, place string) string {
-	nics := vmi.Spec.Domain.Devices.Interfaces
-	if i, err := strconv.Atoi(place); err == nil && 0 <= i && i < len(nics) {
-		return nics[i].Name
+// interfaceOf returns the name of the interface that a container of this name connects, or the container's name if the
+// VMI's spec has no such interface.
+func interfaceOf(vmi *v1.VirtualMachineInstance, container string) string {
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
+		if layout.PasstContainer(nic.Name) == container {
+			return nic.Name
+		}
 	}
-	return place
+	return container
 }
 
 // addPasst adds the container that connects the guest, and connects the container with the launcher's. The
 // kubelet starts it before the launcher's and ends it after that. passt has no privilege: the pod's network
 // namespace lets everybody listen on every port, and send ICMP echo.
 func addPasst(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
-	for i, nic := range vmi.Spec.Domain.Devices.Interfaces {
+	for _, nic := range vmi.Spec.Domain.Devices.Interfaces {
 		if nic.PasstBinding == nil {
 			continue
 		}
-		name := v1.PasstContainerPrefix + strconv.Itoa(i)
+		name := layout.PasstContainer(nic.Name)
 		addSidecar(pod, socketSidecar{name: name, command: passt(vmi, nic, config.GuestAddress),
 			resources: passtResources(vmi, nic),
 			volume:    name, size: passtSocketSize, at: layout.PasstFolder(nic.Name), own: layout.PasstSocketDir,
@@ -86,7 +87,7 @@ func guestAddress(pod *corev1.Pod) string {
 	for _, c := range pod.Spec.InitContainers {
 		for _, option := range c.Command {
 			if address, ok := strings.CutPrefix(option, addressOption); ok &&
-				strings.HasPrefix(c.Name, v1.PasstContainerPrefix) {
+				strings.HasPrefix(c.Name, layout.PasstContainerPrefix) {
 				candidates = append(candidates, address)
 			}
 		}

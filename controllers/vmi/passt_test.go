@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 func TestPasstPorts(t *testing.T) {
@@ -52,7 +53,7 @@ func TestVMISaysThatPasstHasEnded(t *testing.T) {
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: code}}
 	}
 	pod := func(passt corev1.ContainerStatus) *corev1.Pod {
-		passt.Name = v1.PasstContainerPrefix + "1"
+		passt.Name = layout.PasstContainer("default")
 		return &corev1.Pod{Status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{passt},
 			ContainerStatuses: []corev1.ContainerStatus{
 				{Name: ContainerName, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
@@ -70,7 +71,7 @@ func TestVMISaysThatPasstHasEnded(t *testing.T) {
 		observeSidecars(vmi, pod(lost), metav1.Now())
 		c := status.Condition(v1.ConditionNetworkFailed)
 		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1.ReasonPasstEnded ||
-			!strings.Contains(c.Message, ": default (the log of its container passt-1 says more)") {
+			!strings.Contains(c.Message, ": default (the log of its container passt-default says more)") {
 			t.Errorf("%s: %+v", name, c)
 		}
 		if c := status.Condition(v1.ConditionFilesystemFailed); c != nil {

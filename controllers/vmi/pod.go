@@ -6,7 +6,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -264,10 +263,10 @@ func launcherProcs() corev1.EnvVar { return corev1.EnvVar{Name: "GOMAXPROCS", Va
 
 // addImages mounts the images of container disks and of the kernel.
 func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
-	for i, v := range vmi.Spec.Volumes {
+	for _, v := range vmi.Spec.Volumes {
 		if cd := v.ContainerDisk; cd != nil {
-			// The volume's own name may equal the name of another volume of the pod.
-			addImage(pod, "disk-"+strconv.Itoa(i), layout.ImageVolume(v.Name), cd.Image, cd.ImagePullPolicy, cd.ImagePullSecret)
+			addImage(pod, layout.PodName("disk", v.Name), layout.ImageVolume(v.Name), cd.Image, cd.ImagePullPolicy,
+				cd.ImagePullSecret)
 		}
 	}
 	if k := vmi.KernelContainer(); k != nil {
@@ -322,7 +321,7 @@ func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 			continue
 		}
 		c, at := holder(pod, v.Name, layout.Claim(v.Name))
-		name := "claim-" + strconv.Itoa(i)
+		name := layout.PodName("claim", v.Name)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: source.Name,
 				ReadOnly: source.ReadOnlyVolume}}})
@@ -339,7 +338,7 @@ func addClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 // configuration permits, and the mount is a subPath of it. So the kubelet opens the path
 // component by component, and no symbolic link can lead out of the folder.
 func addHostDisks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config *v1.KubeVirtConfiguration) {
-	for i, v := range vmi.Spec.Volumes {
+	for _, v := range vmi.Spec.Volumes {
 		if v.HostDisk == nil || config == nil {
 			continue
 		}
@@ -347,7 +346,7 @@ func addHostDisks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config *v1.Ku
 		if !permitted {
 			continue // ValidateHostDisks has refused the volume
 		}
-		name := "host-" + strconv.Itoa(i)
+		name := layout.PodName("host", v.Name)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 			HostPath: &corev1.HostPathVolumeSource{Path: folder, Type: ptr.To(corev1.HostPathDirectory)}}})
 		mount := corev1.VolumeMount{Name: name, MountPath: layout.Claim(v.Name)}

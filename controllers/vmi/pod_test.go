@@ -1,12 +1,15 @@
 package vmi
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -136,6 +139,38 @@ func TestEveryVolumeIsMountedOnce(t *testing.T) {
 			if n != 1 {
 				t.Errorf("%s: volume %s is mounted %d times", dir, name, n)
 			}
+		}
+	}
+}
+
+// TestNamesInThePodDoNotDependOnPlaces: a volume, file system or interface that comes before another changes no name in
+// the pod: things may come and go while the guest runs.
+func TestNamesInThePodDoNotDependOnPlaces(t *testing.T) {
+	for _, dir := range cases(t) {
+		vmi := load(t, dir)
+		devices := &vmi.Spec.Domain.Devices
+		names := func() []string {
+			var out []string
+			pod := Pod(vmi, testConfig)
+			for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+				out = append(out, c.Name)
+			}
+			for _, v := range pod.Spec.Volumes {
+				source, err := json.Marshal(v.VolumeSource)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(out, v.Name+" "+string(source))
+			}
+			slices.Sort(out)
+			return out
+		}
+		before := names()
+		slices.Reverse(vmi.Spec.Volumes)
+		slices.Reverse(devices.Filesystems)
+		slices.Reverse(devices.Interfaces)
+		if diff := cmp.Diff(before, names()); diff != "" {
+			t.Errorf("%s: in another order: %s", dir, diff)
 		}
 	}
 }

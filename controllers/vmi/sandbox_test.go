@@ -39,7 +39,7 @@ func sandboxEvent(name, uid string, at int64, message string) *corev1.Event {
 // TestMissingConfigMapIsInTheStatus: that a ConfigMap or a Secret is missing is in the status of a VMI that
 // refers to one, until the node has mounted it.
 func TestMissingConfigMapIsInTheStatus(t *testing.T) {
-	const text = `MountVolume.SetUp failed for volume "config-0" : configmap "settings" not found`
+	const text = `MountVolume.SetUp failed for volume "config-a" : configmap "settings" not found`
 	ready := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}
 	for name, c := range map[string]struct {
 		volume string

@@ -27,14 +27,14 @@ func (Sidecars) Prepare(ctx context.Context, request *control.StartRequest, file
 				"of which the log of the container virtiofs-%s may say more: %w", f.Name, f.Name, err)
 		}
 	}
-	for i, nic := range request.Machine.NICs {
+	for _, nic := range request.Machine.NICs {
 		if nic.Passt == "" {
 			continue
 		}
 		err := connectSidecar(ctx, files, nic.Passt, nic.Name, qemuargs.InheritedPasst, qemuargs.InheritedPasstLifeline)
 		if err != nil {
 			return fmt.Errorf("connect interface %s to passt, "+
-				"of which the log of the container passt-%d may say more: %w", nic.Name, i, err)
+				"of which the log of the container %s may say more: %w", nic.Name, layout.PasstContainer(nic.Name), err)
 		}
 	}
 	return nil

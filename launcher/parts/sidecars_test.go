@@ -33,7 +33,7 @@ func TestSidecarsAreConnected(t *testing.T) {
 		}, []string{"filesystem/data", "lifeline/data"}, "log of the container virtiofs-data may say more"},
 		"passt": {func(socket string) qemuargs.Machine {
 			return qemuargs.Machine{NICs: []qemuargs.NIC{{Name: "tapped"}, {Name: "default", Passt: socket}}}
-		}, []string{"passt-lifeline/default", "passt/default"}, "log of the container passt-1 may say more"},
+		}, []string{"passt-lifeline/default", "passt/default"}, "log of the container passt-default may say more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "socket")

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 // passtFolder is the kubelet's folder with the profile, on the node.
@@ -77,8 +78,10 @@ func TestPasst(t *testing.T) {
 	v.await(v1.Running)
 
 	pod := v.pod()
+	nic := v.get().Spec.Domain.Devices.Interfaces[0].Name
+	container := layout.PasstContainer(nic)
 	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
-		if own := c.SecurityContext.SeccompProfile; (own != nil) != (c.Name == "passt-0") {
+		if own := c.SecurityContext.SeccompProfile; (own != nil) != (c.Name == container) {
 			t.Errorf("container %s has the profile %+v", c.Name, own)
 		}
 	}
@@ -127,7 +130,7 @@ func TestPasst(t *testing.T) {
 	}
 
 	v.node(`kill -KILL "$1"`, v.passt())
-	v.awaitCondition(v1.ConditionNetworkFailed, v1.ReasonPasstEnded, ": "+v.get().Spec.Domain.Devices.Interfaces[0].Name+" (", "passt-0")
+	v.awaitCondition(v1.ConditionNetworkFailed, v1.ReasonPasstEnded, ": "+nic+" (", container)
 	v.delete()
 }
 
