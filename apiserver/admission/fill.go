@@ -79,19 +79,43 @@ func kept(was, is, old any) any {
 	case []any:
 		was, _ := was.([]any)
 		old, _ := old.([]any)
-		if len(old) != len(is) || len(was) > len(is) {
-			return was // defaults add items only
-		}
-		items := slices.Clone(old)
-		for i := range was {
-			items[i] = kept(was[i], is[i], old[i])
-		}
-		return items
+		return keptItems(was, is, old)
 	}
 	if old == nil {
 		return was
 	}
 	return old
+}
+
+// keptItems returns what kept does, for lists. Defaults add items at the end only. An item is that of the stored object
+// which has its name.
+func keptItems(was, is, old []any) []any {
+	stored := map[string]any{}
+	for _, item := range old {
+		stored[itemName(item)] = item
+	}
+	unnamed := func(item any) bool { return itemName(item) == "" }
+	if len(was) > len(is) || len(stored) < len(old) || slices.ContainsFunc(is, unnamed) {
+		return was
+	}
+	items := []any{}
+	for i, item := range is {
+		before, there := stored[itemName(item)]
+		switch {
+		case i < len(was):
+			items = append(items, kept(was[i], item, before))
+		case there:
+			items = append(items, before)
+		}
+	}
+	return items
+}
+
+// itemName returns the name of an item of a list, or an empty text if it has none.
+func itemName(item any) string {
+	fields, _ := item.(map[string]any)
+	name, _ := fields["name"].(string)
+	return name
 }
 
 // hollow says whether a value holds nothing.

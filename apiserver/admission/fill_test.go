@@ -87,6 +87,9 @@ func TestChangedObjectKeepsWhatIsLeftOut(t *testing.T) {
 		"empty":         {`{"architecture":"","domain":{"machine":{"type":""},"firmware":{},"memory":{"guest":"1024M"},"devices":{"disks":[{"name":"root"}]}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}`, ``},
 		"a changed one": {`{"domain":{"machine":{"type":"q35"},"memory":{"guest":"1024M"}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}`, `"type":"q35"`},
 		"a new one":     {`{"domain":{"firmware":{"serial":"a"},"memory":{"guest":"1024M"}},"volumes":[{"name":"root","containerDisk":{"image":"x"}}]}`, `"firmware":{"serial":"a"}`},
+		"another disk": {`{"domain":{"memory":{"guest":"1024M"},"devices":{"disks":[{"name":"more"}]}},
+			"volumes":[{"name":"root","containerDisk":{"image":"x"}},{"name":"more","emptyDisk":{"capacity":"1Gi"}}]}`,
+			`"disks":[{"name":"more"},{"disk":{"bus":"virtio"},"name":"root"}]`},
 		"one disk more": {`{"domain":{"memory":{"guest":"1024M"}},"volumes":[{"name":"root","containerDisk":{"image":"x"}},{"name":"more","emptyDisk":{"capacity":"1Gi"}}]}`, `"name":"more"`},
 	} {
 		raw := []byte(strings.Replace(there, there[strings.Index(there, `"spec":`):], `"spec":`+c.spec+"}", 1))
