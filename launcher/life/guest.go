@@ -56,7 +56,7 @@ func (e Resumed) hear(s *step) {
 	if s.Power == Restarting {
 		s.Power, s.LastShutdown, s.Panicked = On, "", false
 	}
-	if s.Hold.How == Held || s.Hold.How == LettingGo {
+	if s.Hold.How == Held || s.Hold.How == LettingGo { // the job, or LetGo, has had the guest run on
 		s.Hold = Hold{}
 	}
 	if s.Ran.IsZero() {
