@@ -34,6 +34,9 @@ func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.
 	case m.Accelerator != host.Accelerator:
 		return nil, fmt.Errorf("the guest runs under %s, and this node has %s", m.Accelerator, host.Accelerator)
 	}
+	if err := checkMemory(vmi.Spec.Domain.Memory, &m); err != nil {
+		return nil, err
+	}
 	if err := notOlder(from.QEMUVersion, host.QEMUVersion); err != nil {
 		return nil, err
 	}
@@ -70,6 +73,27 @@ func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.
 	}
 	m.MonitorObject = monitorObject(host.QEMUVersion)
 	return &m, nil
+}
+
+// checkMemory refuses a guest with more memory than the spec's: the pod here has booked what the spec says.
+func checkMemory(memory *v1.Memory, m *qemuargs.Machine) error {
+	if memory == nil || memory.Guest == nil {
+		return nil
+	}
+	parts := []int64{m.MemoryBytes}
+	if m.Memory != nil {
+		for _, d := range m.Memory.Devices {
+			parts = append(parts, d.RequestedBytes)
+		}
+	}
+	left := guestMemory(memory.Guest.Value())
+	for _, part := range parts {
+		if part < 0 || part > left {
+			return fmt.Errorf("the source's Machine has more memory than the guest of the spec, which has %s", memory.Guest)
+		}
+		left -= part
+	}
+	return nil
 }
 
 // checkDisks refuses other disks than the spec's. Where they are, and what is behind them, is the Machine's to say.

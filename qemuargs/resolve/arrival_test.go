@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
@@ -17,6 +19,7 @@ import (
 func TestGuestHasItsMachineOnAnotherNode(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 2, Cores: 1, Threads: 1}
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: resource.NewQuantity(1<<30, resource.BinarySI)}
 	multi := true
 	vmi.Spec.Domain.Devices.NetworkInterfaceMultiQueue = &multi
 	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", Model: "virtio", MacAddress: "02:00:00:00:00:01"}}
@@ -45,11 +48,17 @@ func TestGuestHasItsMachineOnAnotherNode(t *testing.T) {
 		t.Errorf("with passt: %+v, %v", got, err)
 	}
 	for says, change := range map[string]func(*Origin, *Host){
-		"has version 2":                      func(o *Origin, _ *Host) { o.Machine.Version++ },
-		"runs under tcg":                     func(_ *Origin, h *Host) { h.Accelerator = qemuargs.KVM },
-		"to an older QEMU":                   func(o *Origin, _ *Host) { o.QEMUVersion = "10.0.3" },
-		"source's QEMU":                      func(o *Origin, _ *Host) { o.QEMUVersion = "x" },
-		"target's QEMU":                      func(_ *Origin, h *Host) { h.QEMUVersion = "" },
+		"has version 2":              func(o *Origin, _ *Host) { o.Machine.Version++ },
+		"runs under tcg":             func(_ *Origin, h *Host) { h.Accelerator = qemuargs.KVM },
+		"to an older QEMU":           func(o *Origin, _ *Host) { o.QEMUVersion = "10.0.3" },
+		"source's QEMU":              func(o *Origin, _ *Host) { o.QEMUVersion = "x" },
+		"target's QEMU":              func(_ *Origin, h *Host) { h.QEMUVersion = "" },
+		"more memory than the guest": func(o *Origin, _ *Host) { o.Machine.MemoryBytes++ },
+		"of the spec, which has 1Gi": func(o *Origin, _ *Host) {
+			o.Machine.MemoryBytes = 512 << 20
+			devices := []qemuargs.MemoryDevice{{RequestedBytes: 256 << 20}, {RequestedBytes: 257 << 20}}
+			o.Machine.Memory = &qemuargs.MemoryPlaces{Devices: devices}
+		},
 		"0 interfaces":                       func(o *Origin, _ *Host) { o.Machine.NICs = nil },
 		`interface "default"`:                func(o *Origin, _ *Host) { o.Machine.NICs[0].Queues = 200 },
 		"has not the interface":              func(o *Origin, _ *Host) { o.Machine.NICs[0].Name = "other" },
