@@ -44,7 +44,7 @@ var effective = map[string]string{
 	"configuration.evictionStrategy":                               "TestApplyClusterDefaults",
 	"configuration.vmStateStorageClass":                            "controllers/vmi TestStateClaimIsMadeOnceBeforeThePod",
 	"configuration.obsoleteCPUModels":                              "controllers/nodelabel TestCPULabels",
-	"configuration.vmRolloutStrategy":                              "controllers/vm TestWhichTemplateChangesNeedARestart",
+	"configuration.vmRolloutStrategy":                              "api/v1 TestWhichTemplateChangesNeedARestart",
 	"configuration.commonInstancetypesDeployment.enabled":          "controllers/instancetypes TestInstallAndRemove",
 	migrations + "parallelMigrationsPerCluster":                    "controllers/migration TestWhichMigrationBeginsNext",
 	migrations + "parallelOutboundMigrationsPerNode":               "controllers/migration TestWhichMigrationBeginsNext",

@@ -358,15 +358,6 @@ const (
 	// VMGenerationAnnotation of a VirtualMachineInstance is the generation of
 	// the VirtualMachine that it was made from.
 	VMGenerationAnnotation = "kubevirt.io/vm-generation"
-	// TemplateHashAnnotation of a VirtualMachineInstance is the hash (TemplateHash) of the
-	// template that it was made from.
-	TemplateHashAnnotation = "kubeqemu.io/template-hash"
-	// PlacementHashAnnotation of a VirtualMachineInstance is the hash (PlacementHash) of the
-	// template's placement that it has.
-	PlacementHashAnnotation = "kubeqemu.io/placement-hash"
-	// MetadataHashAnnotation of a VirtualMachineInstance is the hash (MetadataHash) of the template's labels and annotations that
-	// it was made from.
-	MetadataHashAnnotation = "kubeqemu.io/metadata-hash"
 	// PoolRevisionLabel of a VirtualMachine, and of its template, names the revision of the pool's template that they have.
 	PoolRevisionLabel = "kubevirt.io/vm-pool-revision-name"
 	// MachineTypeAnnotation is for a VirtualMachine whose template names no machine type. It

@@ -18,6 +18,8 @@ type FieldChange struct {
 	Path string
 	// Was is what the guest has, and Is what the template says, as JSON; empty where there is nothing.
 	Was, Is string
+	// Why the guest does not follow, where it follows other changes of the field; else empty.
+	Why string
 }
 
 // FieldChanges are several of them.
@@ -41,7 +43,17 @@ func (all FieldChanges) String() string {
 // String returns the change as a person reads it. Values are left out that may be secrets: a volume may hold a script
 // with a password, and the kernel's arguments a key.
 func (c FieldChange) String() string {
+	if c.Why != "" {
+		return c.values() + " (" + c.Why + ")"
+	}
+	return c.values()
+}
+
+// values returns the path with both values, where they may be shown.
+func (c FieldChange) values() string {
 	switch {
+	case c.Was == "" && c.Is == "":
+		return c.Path
 	case c.Was == "":
 		return c.Path + " is new"
 	case c.Is == "":
@@ -67,7 +79,7 @@ func (c FieldChange) isPublic(value string) bool {
 			return true
 		}
 	}
-	for _, suffix := range []string{".bus", ".model", ".cache"} {
+	for _, suffix := range []string{".bus", ".model", ".cache", ".claimName", ".dataVolume.name"} {
 		if strings.HasSuffix(c.Path, suffix) {
 			return true
 		}
@@ -75,11 +87,15 @@ func (c FieldChange) isPublic(value string) bool {
 	return false
 }
 
-// ChangedFields returns the fields in which the guest that would be started now differs from the VirtualMachineInstance
-// that runs. Placement, claims and the states of links are left out: a running guest follows them by ways of their own.
-// config is the cluster's configuration. ChangedFields does not know which fields an instancetype, a preference or a
-// preset fills in. With one of them, it compares only the fields that the template itself sets.
-func (vm *VirtualMachine) ChangedFields(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) FieldChanges {
+// changes returns the fields in which parts of the guest that would be started now differ from those of the
+// VirtualMachineInstance that runs. A part that only says in other words what the guest has is left out. config is the
+// cluster's configuration. changes does not know which fields an instancetype, a preference or a preset fills in. With
+// one of them, it compares only the fields that the template itself sets, and names a part without one.
+func (vm *VirtualMachine) changes(vmi *VirtualMachineInstance, config *KubeVirtConfiguration,
+	paths []string) FieldChanges {
+	if len(paths) == 0 {
+		return nil
+	}
 	made := vm.Draft(false)
 	if !vm.NamesMachine() {
 		made.Spec.Domain.Machine = vmi.Spec.Domain.Machine // the VM's own, which its first start has found out
@@ -92,10 +108,33 @@ func (vm *VirtualMachine) ChangedFields(vmi *VirtualMachineInstance, config *Kub
 		vm.Identify(made, config)
 		Default(made)
 	}
-	is, was := comparedSpec(made.Spec), comparedSpec(vmi.Spec)
+	was, is := vmi.Spec.values(), made.Spec.values()
 	var changes FieldChanges
-	compareTrees("", was, is, partly, &changes)
+	for _, path := range paths {
+		before := len(changes)
+		old, had := was[path]
+		now, has := is[path]
+		if had || has {
+			compareTrees(path, old, now, partly, &changes)
+		}
+		switch {
+		case len(changes) > before || !partly && (had || has):
+		case len(named(lookup(treeOf(&made.Spec), strings.Split(path, ".")))) > 0:
+			changes = append(changes, FieldChange{Path: path, Why: "the order of its entries"})
+		default:
+			changes = append(changes, FieldChange{Path: path})
+		}
+	}
 	return changes
+}
+
+// values returns the parts of a spec by their paths.
+func (s *VirtualMachineInstanceSpec) values() map[string]any {
+	out := map[string]any{}
+	for _, part := range s.split() {
+		out[part.path] = part.value
+	}
+	return out
 }
 
 // RestartAdvice returns the command that starts the VirtualMachine's guest anew. It advises to delete the
@@ -108,25 +147,6 @@ func (vm *VirtualMachine) RestartAdvice() string {
 	return advice
 }
 
-// Since returns the fields of the template, and the instancetype and preference, that have changed since the
-// VirtualMachine was old, but for those that a running guest follows.
-func (vm *VirtualMachine) Since(old *VirtualMachine) FieldChanges {
-	var changes FieldChanges
-	compareTrees("", comparedSpec(old.Spec.Template.Spec), comparedSpec(vm.Spec.Template.Spec), false, &changes)
-	for _, named := range []struct {
-		path    string
-		was, is any
-	}{
-		{"instancetype", old.Spec.Instancetype, vm.Spec.Instancetype},
-		{"preference", old.Spec.Preference, vm.Spec.Preference},
-	} {
-		if !reflect.DeepEqual(named.was, named.is) {
-			changes = append(changes, FieldChange{named.path, leaf(named.was), leaf(named.is)})
-		}
-	}
-	return changes
-}
-
 // hasPresets reports whether presets were applied to the VirtualMachineInstance.
 func (vmi *VirtualMachineInstance) hasPresets() bool {
 	for key := range vmi.Annotations {
@@ -135,26 +155,6 @@ func (vmi *VirtualMachineInstance) hasPresets() bool {
 		}
 	}
 	return false
-}
-
-// comparedSpec returns a spec as a tree of JSON, without what is compared elsewhere.
-func comparedSpec(spec VirtualMachineInstanceSpec) any {
-	spec.Place(Placement{})
-	spec.StartStrategy = ""
-	spec.Domain.withoutFalse()
-	spec.Domain.Devices.Interfaces = withoutLinkStates(spec.Domain.Devices.Interfaces)
-	spec.Volumes = slices.Clone(spec.Volumes)
-	for i := range spec.Volumes {
-		if spec.Volumes[i].updatable() {
-			spec.Volumes[i] = spec.Volumes[i].withoutClaim()
-		}
-	}
-	text, err := json.Marshal(&spec)
-	var tree any
-	if err != nil || json.Unmarshal(text, &tree) != nil {
-		return nil // it came as JSON
-	}
-	return tree
 }
 
 // compareTrees adds the differences of two trees. partly leaves out what only the old one has.
@@ -170,7 +170,7 @@ func compareTrees(path string, was, is any, partly bool, changes *FieldChanges) 
 		}
 	case !both:
 		if is != nil || !partly {
-			*changes = append(*changes, FieldChange{path, leaf(was), leaf(is)})
+			*changes = append(*changes, FieldChange{Path: path, Was: leaf(was), Is: leaf(is)})
 		}
 	default:
 		keys := map[string]bool{}

@@ -74,14 +74,13 @@ func TestChangedFieldsAreNamed(t *testing.T) {
 		"a link":    {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Devices.Interfaces[0].State = LinkDown }, ""},
 	} {
 		vm := changedVM()
-		vmi := vm.Instance(&KubeVirtConfiguration{}, false)
-		Default(vmi)
+		vmi := vm.willing(nil)
 		old := vm.DeepCopy()
 		c.change(vm)
-		if got := vm.ChangedFields(vmi, nil).String(); got != c.want {
+		if got := vm.Live(vmi, nil).Staged.String(); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		if got := vm.Since(old).String(); got != c.want && name != "the default" {
+		if got := vm.Since(old, nil).String(); got != c.want {
 			t.Errorf("%s: since then %q, want %q", name, got, c.want)
 		}
 	}
@@ -96,21 +95,21 @@ func TestChangedFieldsAreBounded(t *testing.T) {
 	for i := range 100 {
 		vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, Volume{Name: strings.Repeat("v", i+1)})
 	}
-	got := vm.ChangedFields(vmi, nil).String()
-	if !strings.HasSuffix(got, "; and 192 more") || strings.Count(got, ";") != 8 {
+	got := vm.Live(vmi, nil).Staged.String()
+	if !strings.HasSuffix(got, "; and 92 more") || strings.Count(got, ";") != 8 {
 		t.Errorf("%q", got)
 	}
 	typed := changedVM()
 	typed.Spec.Instancetype = &InstancetypeMatcher{Name: "small"}
 	typed.Spec.Template.Spec.Domain.CPU, typed.Spec.Template.Spec.Domain.Memory = nil, nil
 	typed.Spec.Template.Spec.Hostname = "other"
-	if got := typed.ChangedFields(vmi, nil); len(got) != 1 || got[0].Path != "hostname" {
+	if got := typed.Live(vmi, nil).Staged; len(got) != 4 {
 		t.Errorf("with an instancetype: %v", got)
 	}
 	before := typed.DeepCopy()
 	typed.Spec.Instancetype = &InstancetypeMatcher{Name: "large"}
 	isSize := func(c FieldChange) bool { return c.Path == "instancetype" }
-	if got := typed.Since(before); !slices.ContainsFunc(got, isSize) {
+	if got := typed.Since(before, nil); !slices.ContainsFunc(got, isSize) {
 		t.Errorf("another instancetype: %v", got)
 	}
 }

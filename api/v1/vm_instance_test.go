@@ -5,9 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 const specText = `{"runStrategy":"Always","template":{"metadata":{"labels":{"a":"b"}},"spec":{
@@ -76,99 +74,14 @@ func TestInstanceOfVM(t *testing.T) {
 		t.Errorf("with a preset: machine %+v, firmware %+v, overridden %q, %v", draft.Spec.Domain.Machine, f, overridden,
 			errs)
 	}
-	if h := draft.Annotations[TemplateHashAnnotation]; h != vm.TemplateHash() {
-		t.Errorf("the template's hash is %s, want %s", h, vm.TemplateHash())
+	if parts := draft.Annotations[TemplatePartsAnnotation]; parts != vm.Parts().String() {
+		t.Errorf("the guest's parts are %s, want %s", parts, vm.Parts())
 	}
 	vm.Spec.Template.Spec.Domain.Machine.Type = "q35"
 	vm.Spec.Template.Spec.Domain.Firmware = &Firmware{UUID: "named", Serial: "0815"}
 	if vmi := vm.Instance(plain, false); vmi.Spec.Domain.Machine.Type != "q35" ||
 		*vmi.Spec.Domain.Firmware != *vm.Spec.Template.Spec.Domain.Firmware {
 		t.Errorf("machine %+v, firmware %+v: not what the template names", vmi.Spec.Domain.Machine, vmi.Spec.Domain.Firmware)
-	}
-}
-
-// TestTemplateHash: what says the same has the same hash, in every version. If
-// this one changes, a running guest of an earlier version looks outdated: a
-// field was added to the API that is written although it is not set.
-func TestTemplateHash(t *testing.T) {
-	vm := parsedVM(t, specText)
-	if got, want := vm.TemplateHash(), "968223b35805b3c6"; got != want {
-		t.Errorf("hash %s, want %s", got, want)
-	}
-	for what, edit := range map[string]func(*VirtualMachine){
-		"run strategy": func(vm *VirtualMachine) { vm.Spec.RunStrategy = ptr.To(RunStrategyHalted) },
-		"labels":       func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels = nil },
-		"1024Mi":       func(vm *VirtualMachine) { vm.Spec.Template.Spec.Domain.Memory = memory(t, "1024Mi") },
-		"what holds anyway": func(vm *VirtualMachine) {
-			vm.Spec.Template.Spec.Domain.Devices.DisableHotplug = ptr.To(false)
-			vm.Spec.Template.Spec.Domain.Resources.OvercommitGuestOverhead = ptr.To(false)
-		},
-		"placement": func(vm *VirtualMachine) {
-			vm.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
-			vm.Spec.Template.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}
-			vm.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "c"}}
-		},
-	} {
-		edited := vm.DeepCopy()
-		edit(edited)
-		if edited.TemplateHash() != vm.TemplateHash() {
-			t.Errorf("%s: another hash", what)
-		}
-	}
-	for what, edit := range map[string]func(*VirtualMachineInstanceSpec){
-		"memory": func(s *VirtualMachineInstanceSpec) { s.Domain.Memory = memory(t, "2Gi") },
-		"image":  func(s *VirtualMachineInstanceSpec) { s.Volumes[0].ContainerDisk.Image = "example.com/disk:2" },
-		"grace":  func(s *VirtualMachineInstanceSpec) { s.TerminationGracePeriodSeconds = ptr.To[int64](0) },
-	} {
-		edited := vm.DeepCopy()
-		edit(&edited.Spec.Template.Spec)
-		if edited.TemplateHash() == vm.TemplateHash() {
-			t.Errorf("%s: not another hash", what)
-		}
-	}
-}
-
-// TestMetadataHash: the hash of a template's labels and annotations is theirs alone, and that of a pool's revision is
-// none of them. As with TestTemplateHash, running guests look outdated if this one changes.
-func TestMetadataHash(t *testing.T) {
-	vm := parsedVM(t, specText)
-	vm.Spec.Template.ObjectMeta = TemplateMeta{Labels: map[string]string{"a": "b"},
-		Annotations: map[string]string{"c": "d"}}
-	if got, want := vm.MetadataHash(), "d29f0ea20aa17f8c"; got != want {
-		t.Errorf("hash %s, want %s", got, want)
-	}
-	vmi := vm.Draft(false)
-	for what, c := range map[string]struct {
-		edit func(*VirtualMachine)
-		has  bool
-	}{
-		"nothing":             {func(*VirtualMachine) {}, true},
-		"the spec":            {func(vm *VirtualMachine) { vm.Spec.Template.Spec.Hostname = "x" }, true},
-		"the VM's own labels": {func(vm *VirtualMachine) { vm.Labels = map[string]string{"e": "f"} }, true},
-		"a pool's revision": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels[PoolRevisionLabel] = "web-1" },
-			true},
-		"what follows into the guest's objects": {func(vm *VirtualMachine) {
-			vm.Spec.Template.ObjectMeta.Annotations["descheduler.alpha.kubernetes.io/prefer-no-eviction"] = ""
-		}, true},
-		"a label":       {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels["e"] = "f" }, false},
-		"no labels":     {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels = nil }, false},
-		"an annotation": {func(vm *VirtualMachine) { vm.Spec.Template.ObjectMeta.Annotations["c"] = "e" }, false},
-		"a label that becomes an annotation": {func(vm *VirtualMachine) {
-			vm.Spec.Template.ObjectMeta = TemplateMeta{Annotations: map[string]string{"a": "b", "c": "d"}}
-		}, false},
-	} {
-		edited := vm.DeepCopy()
-		if c.edit(edited); edited.HasMetadata(vmi) != c.has {
-			t.Errorf("%s: that the guest was made with it is %v", what, !c.has)
-		}
-	}
-	bare := parsedVM(t, specText)
-	bare.Spec.Template.ObjectMeta = TemplateMeta{Labels: map[string]string{}}
-	if made := bare.Draft(false); !bare.HasMetadata(made) || made.Annotations[MetadataHashAnnotation] == "" {
-		t.Error("a template without labels has not its own hash")
-	}
-	if !vm.HasMetadata(&VirtualMachineInstance{}) {
-		t.Error("a guest of which nothing is known is outdated")
 	}
 }
 

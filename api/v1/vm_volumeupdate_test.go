@@ -199,13 +199,13 @@ func TestVMDoesNotStartWithoutItsCopiedDisk(t *testing.T) {
 	}
 }
 
-// TestHashIgnoresNamesOfClaims: the names of claims are no part of the template's hash, and all else of volumes is.
-func TestHashIgnoresNamesOfClaims(t *testing.T) {
+// TestPartsIgnoreNamesOfClaims: the names of claims are no part of the template, and all else of volumes is.
+func TestPartsIgnoreNamesOfClaims(t *testing.T) {
 	hash := func(volumes ...Volume) string {
 		vm := &VirtualMachine{}
 		vm.Spec.Template.Spec.Volumes = volumes
 		before := vm.DeepCopy()
-		h := vm.TemplateHash()
+		h := vm.Parts().String()
 		if diff := cmp.Diff(before, vm); diff != "" {
 			t.Errorf("the VM is changed: %s", diff)
 		}
@@ -226,7 +226,7 @@ func TestHashIgnoresNamesOfClaims(t *testing.T) {
 		"an image":       {[]Volume{{Name: "root", ContainerDisk: &ContainerDiskSource{Image: "a"}}}, false},
 	} {
 		if got := hash(c.volumes...); (got == of) != c.same {
-			t.Errorf("%s: the hash is the same: %v", name, got == of)
+			t.Errorf("%s: the parts are the same: %v", name, got == of)
 		}
 	}
 }

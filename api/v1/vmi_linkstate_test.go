@@ -1,8 +1,6 @@
 package v1
 
 import (
-	"encoding/json"
-	"maps"
 	"strings"
 	"testing"
 )
@@ -25,7 +23,7 @@ func TestStartLeavesAbsentInterfacesOut(t *testing.T) {
 		d.AutoattachPodInterface != nil {
 		t.Errorf("networks %+v, devices %+v", n, d)
 	}
-	if got, want := vm.TemplateHash(), before.TemplateHash(); got != want || len(vm.Spec.Template.Spec.Networks) != 2 {
+	if got, want := vm.Parts().String(), before.Parts().String(); got != want || len(vm.Spec.Template.Spec.Networks) != 2 {
 		t.Errorf("the VM is changed: %+v", vm.Spec.Template.Spec)
 	}
 	vm.Spec.Template.Spec.Domain.Devices.Interfaces,
@@ -35,57 +33,5 @@ func TestStartLeavesAbsentInterfacesOut(t *testing.T) {
 	Default(vmi)
 	if n, d := vmi.Spec.Networks, vmi.Spec.Domain.Devices; len(n)+len(d.Interfaces) != 0 {
 		t.Errorf("networks %+v, interfaces %+v", n, d.Interfaces)
-	}
-}
-
-// TestRunningGuestFollowsLinkUpdates: which changes of links a running guest follows.
-func TestRunningGuestFollowsLinkUpdates(t *testing.T) {
-	state := func(nic, state string) func(string) string {
-		return func(s string) string { return strings.Replace(s, nic, nic+`,"state":"`+state+`"`, 1) }
-	}
-	same := func(s string) string { return s }
-	told := `[{"name":"own","linkState":"up"},{"name":"lan","linkState":"down"}]`
-	for name, c := range map[string]struct {
-		from, to func(string) string
-		phase    VirtualMachineInstancePhase
-		status   string
-		rollout  RolloutStrategy
-		live     map[string]InterfaceState
-		staged   string
-	}{
-		"nothing":           {same, same, Running, told, RolloutLiveUpdate, nil, ""},
-		"up is the default": {same, state(ownNIC, "up"), Running, told, RolloutLiveUpdate, nil, ""},
-		"down": {same, state(ownNIC, "down"), Running, told, RolloutLiveUpdate,
-			map[string]InterfaceState{"own": LinkDown}, ""},
-		"up": {state(lanNIC, "down"), state(lanNIC, "up"), Running, told, RolloutLiveUpdate,
-			map[string]InterfaceState{"lan": LinkUp}, ""},
-		"no state": {state(lanNIC, "down"), same, Running, told, RolloutLiveUpdate,
-			map[string]InterfaceState{"lan": ""}, ""},
-		"before it runs": {same, state(ownNIC, "down"), Scheduled, `[]`, RolloutLiveUpdate,
-			map[string]InterfaceState{"own": LinkDown}, ""},
-		"a link that is not told": {same, state(ownNIC, "down"), Running, `[{"name":"own"}]`, RolloutLiveUpdate, nil,
-			"does not tell"},
-		"Stage": {same, state(ownNIC, "down"), Running, told, RolloutStage, nil,
-			"changes the link of interface own"},
-		"goes": {same, state(lanNIC, "absent"), Running, told, RolloutLiveUpdate, nil,
-			"interface lan is absent"},
-		"stays away": {state(lanNIC, "absent"), state(lanNIC, "absent"), Running, told, RolloutLiveUpdate, nil,
-			""},
-		"comes back": {state(lanNIC, "absent"), state(lanNIC, "up"), Running, told, RolloutLiveUpdate, nil,
-			"brings interface lan back"},
-	} {
-		vmi := parsedVM(t, c.from(linkedText)).Draft(false)
-		vmi.Status.Phase = c.phase
-		if err := json.Unmarshal([]byte(c.status), &vmi.Status.Interfaces); err != nil {
-			t.Fatal(err)
-		}
-		vm := parsedVM(t, c.to(linkedText))
-		live, staged := vm.LinkUpdates(vmi, c.rollout)
-		if !maps.Equal(live, c.live) || (staged == "") != (c.staged == "") || !strings.Contains(staged, c.staged) {
-			t.Errorf("%s: live %v, staged %q", name, live, staged)
-		}
-		if !vm.IsOfTemplate(vmi) {
-			t.Errorf("%s: the state of a link makes another template", name)
-		}
 	}
 }

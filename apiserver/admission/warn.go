@@ -20,15 +20,16 @@ func warnVMI(vmi, _ *v1.VirtualMachineInstance, _ Facts) []string {
 }
 
 func warnVM(vm, old *v1.VirtualMachine, facts Facts) []string {
-	return append(warnTemplate(&vm.Spec.Template, field.NewPath("spec", "template"), facts), warnStaged(vm, old)...)
+	return append(warnTemplate(&vm.Spec.Template, field.NewPath("spec", "template"), facts),
+		warnStaged(vm, old, facts.Cluster)...)
 }
 
 // warnStaged returns which changes of a template a running guest does not follow.
-func warnStaged(vm, old *v1.VirtualMachine) []string {
+func warnStaged(vm, old *v1.VirtualMachine, config *v1.KubeVirtConfiguration) []string {
 	if old == nil || !old.Status.Created || vm.Strategy() == v1.RunStrategyHalted {
 		return nil
 	}
-	changes := vm.Since(old)
+	changes := vm.Since(old, config)
 	if len(changes) == 0 {
 		return nil
 	}

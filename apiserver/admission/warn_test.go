@@ -38,7 +38,7 @@ func TestChangeThatWaitsForARestartIsWarnedOf(t *testing.T) {
 	} {
 		vm := machine(true)
 		c.change(vm)
-		if got := strings.Join(warnStaged(vm, c.old), "\n"); got != c.want {
+		if got := strings.Join(warnStaged(vm, c.old, nil), "\n"); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -37,7 +37,7 @@ func TestParseKeys(t *testing.T) {
 		"kubevirt.io/*":                     "only components write",
 		"kubevirt.io/created-by":            "only components write",
 		"vmi.kubevirt.io/id":                "only components write",
-		"kubeqemu.io/template-hash":         "only components write",
+		"kubeqemu.io/template-parts":        "only components write",
 		"k8s.v1.cni.cncf.io/networks":       "only components write",
 		"v1.multus-cni.io/*":                "only components write",
 		"kubectl.kubernetes.io/*":           "only components write",

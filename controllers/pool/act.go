@@ -95,8 +95,7 @@ func (r *Reconciler) restart(ctx context.Context, pool *v1beta1.VirtualMachinePo
 		return client.IgnoreNotFound(err)
 	}
 	_, renamed := vm.VolumeUpdates(vmi, v1.RolloutStage)
-	_, staged := vm.LinkUpdates(vmi, v1.RolloutStage)
-	current := vm.IsOfTemplate(vmi) && vm.HasMetadata(vmi) && vm.IsPlaced(vmi) && len(renamed) == 0 && staged == ""
+	current := vm.HasParts(vmi) && len(renamed) == 0
 	if vmi.DeletionTimestamp != nil || !owner.Controls(v1.VirtualMachineGroupVersionKind.GroupKind(), vm, vmi) || current {
 		return nil // the VM's status is behind
 	}

@@ -109,7 +109,7 @@ func guestsOf(vms []*v1.VirtualMachine) guests {
 	for _, vm := range vms {
 		vmi := vm.Draft(false)
 		if vm.Annotations["other-labels"] != "" {
-			vmi.Annotations[v1.MetadataHashAnnotation] = "another"
+			vmi.Annotations[v1.TemplatePartsAnnotation] = `["metadata.labels=another"]`
 		}
 		if vm.Annotations["others"] != "" {
 			vmi.OwnerReferences = nil

@@ -128,7 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if p.moved, err = r.movedNow(ctx, vm, now, p.disks.lost); err != nil {
 		return ctrl.Result{}, err
 	}
-	p.staged, p.links = staged(vm, now, cluster), links(vm, now, cluster.Rollout())
+	p.live = vm.Live(now, cluster)
 	if err := r.writeStatus(ctx, vm,
 		observe(vm, now, p, failed, metav1.NewTime(r.Clock.Now())), p.disks.lost...); err != nil {
 		return ctrl.Result{}, kit.IgnoreConflict(err)
@@ -142,10 +142,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		stepErr = r.follow(ctx, vm, now)
 	}
 	if p.action == wait && stepErr == nil && sound {
-		stepErr = r.link(ctx, vm, now, p.links)
-	}
-	if p.action == wait && stepErr == nil && sound {
-		stepErr = r.place(ctx, vm, now, cluster.Rollout())
+		stepErr = r.takeOver(ctx, vm, now, p.live)
 	}
 	if stepErr == nil {
 		stepErr = r.dropLeft(ctx, vm, now)
@@ -325,8 +322,8 @@ func (r *Reconciler) begin(ctx context.Context, vm *v1.VirtualMachine,
 	return made, nil, nil
 }
 
-// assemble returns the VMI of a start, made from the VM with its instancetype and preference. The hashes are
-// those of the VM as the user wrote it: neither an instancetype nor a preset changes that VM.
+// assemble returns the VMI of a start, made from the VM with its instancetype and preference. The parts
+// are those of the VM as the user wrote it: neither an instancetype nor a preset changes that VM.
 func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachine,
 	paused bool) (made *v1.VirtualMachineInstance, overridden []string, err error) {
 	config, err := r.Cluster(ctx)
@@ -334,9 +331,7 @@ func (r *Reconciler) assemble(ctx context.Context, vm, expanded *v1.VirtualMachi
 		return nil, nil, err
 	}
 	made = expanded.Draft(paused)
-	made.Annotations[v1.TemplateHashAnnotation], made.Annotations[v1.PlacementHashAnnotation] =
-		vm.TemplateHash(), vm.PlacementHash()
-	made.Annotations[v1.MetadataHashAnnotation] = vm.MetadataHash()
+	made.Annotations[v1.TemplatePartsAnnotation] = vm.Parts().String()
 	r.Follow.Note(templateMetadata(vm), made)
 	if overridden, err = r.Presets.Apply(ctx, made); err != nil {
 		return nil, nil, err

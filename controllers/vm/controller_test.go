@@ -88,7 +88,7 @@ func life(s subject) {
 		s.t.Errorf("labels %v, want %v", vmi.Labels, want)
 	}
 	if a := vmi.Annotations; a["note"] != "this" || a[v1.VMGenerationAnnotation] != "1" ||
-		a[v1.MetadataHashAnnotation] != vm.MetadataHash() || len(a) != 5 {
+		a[v1.TemplatePartsAnnotation] != vm.Parts().String() || len(a) != 3 {
 		s.t.Errorf("annotations %v", a)
 	}
 	if !vm.Status.Created || vm.Status.Ready || vm.Status.RunStrategy != v1.RunStrategyAlways ||

@@ -31,8 +31,7 @@ func followed(s subject) {
 			}
 			a := maps.Clone(vmi.Annotations)
 			maps.DeleteFunc(a, func(key, _ string) bool {
-				return key == v1.VMGenerationAnnotation || key == v1.TemplateHashAnnotation || key == v1.PlacementHashAnnotation ||
-					key == v1.MetadataHashAnnotation || key == follow.Annotation
+				return key == v1.VMGenerationAnnotation || key == v1.TemplatePartsAnnotation || key == follow.Annotation
 			})
 			if !maps.Equal(vmi.Labels, labels) || !maps.Equal(a, annotations) {
 				return fmt.Errorf("labels %v, annotations %v, want %v and %v", vmi.Labels, a, labels, annotations)

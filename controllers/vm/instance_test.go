@@ -8,11 +8,10 @@ import (
 
 func TestWhichVMIIsTheVMsOwn(t *testing.T) {
 	vm := machine(v1.RunStrategyAlways)
-	if vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false); !controls(vm, vmi) || !vm.IsOfTemplate(vmi) ||
-		!vm.IsPlaced(vmi) {
+	if vmi := vm.Instance(&v1.KubeVirtConfiguration{}, false); !controls(vm, vmi) || !vm.HasParts(vmi) {
 		t.Errorf("it is not the VM's own, or not of its template: %+v", vmi.ObjectMeta)
 	}
-	if vmi := run(); !vm.IsOfTemplate(vmi) || !vm.IsPlaced(vmi) {
+	if vmi := run(); !vm.HasParts(vmi) {
 		t.Error("one that says nothing of its template is outdated")
 	}
 	for what, edit := range map[string]func(*v1.VirtualMachineInstance){

@@ -48,10 +48,8 @@ type plan struct {
 	moved []v1.MovedClaim
 	// volumes are those that the template puts on other claims than the guest has.
 	volumes volumeUpdate
-	// staged is why the guest needs a restart to be as the template says, once carryOut is done; empty if it needs none.
-	staged string
-	// links are the interfaces whose links are to follow the template, and their states.
-	links map[string]v1.InterfaceState
+	// live is what the guest does about changes of the VM, once carryOut is done.
+	live v1.Live
 	// after is how long to wait where time alone changes the plan.
 	after time.Duration
 }

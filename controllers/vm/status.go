@@ -54,8 +54,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 // spec says, that is the generation from which the guest was made. A change of the template's labels and
 // annotations needs no restart. The next restart carries it out, as in KubeVirt.
 func carriedOut(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan) int64 {
-	if vmi != nil && !(vm.IsOfTemplate(vmi) && vm.HasMetadata(vmi) && vm.IsPlaced(vmi) && len(p.volumes.pending) == 0 &&
-		p.staged == "" && len(p.links) == 0) {
+	if vmi != nil && !(p.live.IsCurrent() && len(p.volumes.pending) == 0) {
 		if made, err := strconv.ParseInt(vmi.Annotations[v1.VMGenerationAnnotation], 10, 64); err == nil {
 			return made
 		}
@@ -97,9 +96,9 @@ func conditions(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, f
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionFailure, Status: metav1.ConditionTrue, Reason: failed.reason,
 			Message: failed.message})
 	}
-	if p.staged != "" {
+	if why := p.live.RestartRequired(vm); why != "" {
 		set(v1.VirtualMachineInstanceCondition{Type: v1.ConditionRestartRequired, Status: metav1.ConditionTrue,
-			Reason: v1.ReasonTemplateChanged, Message: p.staged})
+			Reason: v1.ReasonTemplateChanged, Message: bounded(why)})
 	}
 	if c := p.volumes.condition(vmi); c != nil {
 		set(*c)

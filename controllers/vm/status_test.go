@@ -112,7 +112,7 @@ func TestConditionsOfAVM(t *testing.T) {
 	vm := machine(v1.RunStrategyAlways)
 	step := func(vmi *v1.VirtualMachineInstance, failed *failure, at metav1.Time, want ...string) {
 		t.Helper()
-		vm.Status = observe(vm, vmi, plan{staged: staged(vm, vmi, nil)}, failed, at)
+		vm.Status = observe(vm, vmi, plan{live: vm.Live(vmi, nil)}, failed, at)
 		if diff := cmp.Diff(want, kinds(vm.Status.Conditions)); diff != "" {
 			t.Error(diff)
 		}
@@ -131,14 +131,16 @@ func TestConditionsOfAVM(t *testing.T) {
 	step(vmi, nil, later, "Ready=False/VMIConditionMissing")
 	saying(vmi, isTrueFor(v1.ConditionReady, "GuestRunning"), isTrueFor(v1.ConditionPaused, "PausedByUser"),
 		isFalseFor(v1.ConditionLiveMigratable, "DisksNotLiveMigratable"))
-	vmi.Annotations = map[string]string{v1.TemplateHashAnnotation: "another", v1.VMGenerationAnnotation: "2"}
+	vmi.Annotations = map[string]string{v1.TemplatePartsAnnotation: `["hostname=another"]`, v1.VMGenerationAnnotation: "2"}
 	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser",
 		"LiveMigratable=False/DisksNotLiveMigratable", "RestartRequired=True/TemplateChanged")
 	if s := vm.Status; !s.Ready || !s.Created || s.ObservedGeneration != 2 || s.DesiredGeneration != 3 ||
 		s.Condition(v1.ConditionPaused).LastTransitionTime != metav1.Unix(10, 0) {
 		t.Errorf("status %+v", s)
 	}
-	vmi.Annotations = map[string]string{v1.TemplateHashAnnotation: vm.TemplateHash(), v1.MetadataHashAnnotation: "another",
+	relabelled := vm.DeepCopy()
+	relabelled.Spec.Template.ObjectMeta.Labels = map[string]string{"of": "before"}
+	vmi.Annotations = map[string]string{v1.TemplatePartsAnnotation: relabelled.Parts().String(),
 		v1.VMGenerationAnnotation: "2"}
 	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser",
 		"LiveMigratable=False/DisksNotLiveMigratable")

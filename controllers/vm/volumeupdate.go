@@ -172,7 +172,7 @@ func (u *volumeUpdate) condition(vmi *v1.VirtualMachineInstance) *v1.VirtualMach
 	}
 	c := &v1.VirtualMachineInstanceCondition{Type: v1.ConditionVolumesChange, Status: metav1.ConditionTrue,
 		Reason: v1.ReasonVolumesToCopy, Message: "a migration copies " + disks}
-	switch why := staysPut(vmi); {
+	switch why := vmi.StaysPut(); {
 	case u.unready != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1.ReasonVolumesUnready,
 			"a migration is to copy "+disks+", and waits: "+u.unready
