@@ -31,6 +31,13 @@ func TestNoChangeLeavesADeviceWithoutItsPlace(t *testing.T) {
 		"one LUN for two": {func(m *Machine) {
 			m.Disks = append(m.Disks, Disk{Name: "c", Driver: SCSIDisk, Bus: SCSIBus, LUN: &lun})
 		}, []string{"disks[c].lun"}},
+		"one SATA bus for two": {func(m *Machine) {
+			m.Disks = append(m.Disks, Disk{Name: "c", Bus: "ide.0"}, Disk{Name: "d", Bus: "ide.0"})
+		}, []string{"disks[c]", "disks[d]", "disks[d].bus"}},
+		"one USB port for two": {func(m *Machine) {
+			m.Inputs = []Input{{Name: "tablet", Port: 1}}
+			m.Disks = append(m.Disks, Disk{Name: "c", Bus: USBBus, USBPort: 1})
+		}, []string{"disks[c]", "inputs[tablet]", "disks[c].bus"}},
 		"one port for two": {func(m *Machine) {
 			m.NICs = []NIC{{Name: "lan", PCI: PCIAddress{Bus: "pci.2"}}}
 		}, []string{"disks[b].pci"}},

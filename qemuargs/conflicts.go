@@ -33,12 +33,21 @@ func (m *Machine) Conflicts() (paths []string) {
 	if m.SCSI != nil && lacks(m.SCSI.IOThread) {
 		add("scsi.ioThread")
 	}
-	luns := map[int]bool{}
+	luns, ports := map[int]bool{}, map[string]bool{}
+	for _, i := range m.Inputs {
+		if i.Port > 0 {
+			ports[portOf(USBBus, i.Port)] = true
+		}
+	}
 	for _, d := range m.Disks {
 		if lacks(d.IOThread) || slices.ContainsFunc(d.IOThreadPool, lacks) {
 			add("disks[%s].ioThread", d.Name)
 		}
-		if d.Bus != SCSIBus {
+		if port := portOf(d.Bus, d.USBPort); d.Bus != SCSIBus {
+			if d.Bus != "" && ports[port] {
+				add("disks[%s].bus", d.Name)
+			}
+			ports[port] = true
 			continue
 		}
 		if m.SCSI == nil || d.LUN == nil || luns[*d.LUN] {
@@ -49,3 +58,6 @@ func (m *Machine) Conflicts() (paths []string) {
 	}
 	return paths
 }
+
+// portOf returns a name for a port of a controller. A drive on SATA has a bus to itself.
+func portOf(bus string, port int) string { return fmt.Sprintf("%s/%d", bus, port) }

@@ -3,6 +3,7 @@ package resolve
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -118,10 +119,36 @@ func (b *build) keep() error {
 	if m.Clock.Start == 0 {
 		m.Clock.Start = was.Clock.Start // of the moment when QEMU began
 	}
+	keepCPU(&m.CPU, was.CPU)
 	keepNICs(m, was)
 	keepDisks(m, b.runningDisks())
 	keepThreads(m, was)
 	return keepPorts(m, was, b.slots.plugged)
+}
+
+// keepCPU keeps what the launcher found out of the node's features (settle), if the flags are the same but for that:
+// those that the guest lacks are off, and those that it has are required.
+func keepCPU(cpu *qemuargs.CPU, was qemuargs.CPU) {
+	if len(cpu.Flags) != len(was.Flags) {
+		return
+	}
+	found := slices.Clone(cpu.Required)
+	for i, flag := range cpu.Flags {
+		name, on := strings.CutSuffix(flag, "="+string(qemuargs.On))
+		switch was.Flags[i] {
+		case flag:
+			found = append(found, name)
+		case name + "=" + string(qemuargs.Off):
+			if !on {
+				return
+			}
+		default:
+			return
+		}
+	}
+	if !slices.ContainsFunc(was.Required, func(name string) bool { return !slices.Contains(found, name) }) {
+		cpu.Flags, cpu.Required = slices.Clone(was.Flags), slices.Clone(was.Required)
+	}
 }
 
 // keepNICs keeps who moves the packets of the cards that stay, and whether their links are refreshed after a move.
