@@ -20,8 +20,8 @@ func (g *growing) hasLan(state v1.InterfaceState) {
 	g.vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "lan", State: state}}
 }
 
-// TestMachineThatWasNeverGiven: a launcher reports a Machine that virt-handler never gave it. virt-handler asks for what
-// the VMI wants of the parts that it knows by name, each once, and for nothing else.
+// TestMachineThatWasNeverGiven: a launcher reports a Machine that virt-handler never gave it. virt-handler asks for
+// what the VMI wants of the parts that it knows by name, each once, and for nothing else.
 func TestMachineThatWasNeverGiven(t *testing.T) {
 	many := qemuargs.Machine{}
 	for i := range 5000 {
@@ -45,7 +45,8 @@ func TestMachineThatWasNeverGiven(t *testing.T) {
 		"thousands of one name":    {same, true},
 		"a size below nothing":     {size(math.MinInt64), true},
 		"the greatest size":        {size(math.MaxInt64), false},
-		"a card of the node's own": {qemuargs.Machine{NICs: []qemuargs.NIC{{Name: "lan", HostDevice: "0000:00:00.0"}}}, false},
+		"a card of the node's own": {qemuargs.Machine{
+			NICs: []qemuargs.NIC{{Name: "lan", HostDevice: "0000:00:00.0"}}}, false},
 		"another guest's identity": {qemuargs.Machine{Name: "other_vm", UUID: "other"}, false},
 	} {
 		g := newGrowing(t)

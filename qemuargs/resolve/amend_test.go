@@ -9,8 +9,8 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
-// TestAmendKeepsTheSettledCPU: what the launcher found out of the node's features is no change of the guest's CPU, and a
-// change of the spec's features is one.
+// TestAmendKeepsTheSettledCPU: what the launcher found out of the node's features is no change of the guest's CPU, and
+// a change of the spec's features is one.
 func TestAmendKeepsTheSettledCPU(t *testing.T) {
 	same := func(*v1.CPU) {}
 	gets := func(flag string, required ...string) func(*qemuargs.CPU) {
