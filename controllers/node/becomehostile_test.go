@@ -40,11 +40,11 @@ func TestMachineThatWasNeverGiven(t *testing.T) {
 		machine qemuargs.Machine
 		asks    bool
 	}{
-		"nothing in it":            {qemuargs.Machine{}, false},
-		"thousands of others":      {many, false},
-		"thousands of one name":    {same, true},
-		"a size below nothing":     {size(math.MinInt64), true},
-		"the greatest size":        {size(math.MaxInt64), false},
+		"nothing in it":         {qemuargs.Machine{}, false},
+		"thousands of others":   {many, false},
+		"thousands of one name": {same, true},
+		"a size below nothing":  {size(math.MinInt64), true},
+		"the greatest size":     {size(math.MaxInt64), false},
 		"a card of the node's own": {qemuargs.Machine{
 			NICs: []qemuargs.NIC{{Name: "lan", HostDevice: "0000:00:00.0"}}}, false},
 		"another guest's identity": {qemuargs.Machine{Name: "other_vm", UUID: "other"}, false},
