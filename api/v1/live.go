@@ -20,6 +20,9 @@ type Live struct {
 	// OldMetadata: the template has other labels or annotations than the guest was made with. The next start brings
 	// them. As in KubeVirt, they need no restart.
 	OldMetadata bool
+	// Behind: something else is not as the VirtualMachine says, and neither follows now nor waits for a restart: the
+	// guest ends, or what it would take over is not known.
+	Behind bool
 }
 
 // follower is a kind of parts that a running guest follows.
@@ -52,10 +55,19 @@ func followerOf(path string) follower {
 // started. config is the cluster's configuration. A VirtualMachineInstance whose annotation does not name its parts
 // follows nothing.
 func (vm *VirtualMachine) Live(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) Live {
-	var live Live
-	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || vm.DeletionTimestamp != nil {
-		return live
+	if vmi == nil {
+		return Live{}
 	}
+	live := vm.liveOf(vmi, config)
+	if vmi.IsFinal() || vmi.DeletionTimestamp != nil || vm.DeletionTimestamp != nil {
+		return Live{Behind: !live.IsCurrent()}
+	}
+	return live
+}
+
+// liveOf is Live for a guest that does not end.
+func (vm *VirtualMachine) liveOf(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) Live {
+	var live Live
 	var plain, waits []string
 	why := map[string]string{}
 	if made, known := vmi.madeFrom(); known {
@@ -64,6 +76,7 @@ func (vm *VirtualMachine) Live(vmi *VirtualMachineInstance, config *KubeVirtConf
 			switch {
 			case path == partLabels || path == partAnnotations:
 				live.OldMetadata = true
+			case f == linkFollower{} && vm.leavesOut(vmi, entryName(path)):
 			case f == nil:
 				plain = append(plain, path)
 			default:
@@ -111,7 +124,9 @@ func (vm *VirtualMachine) stagedClaims(vmi *VirtualMachineInstance, rollout Roll
 }
 
 // IsCurrent reports whether the guest is as the VirtualMachine says.
-func (l Live) IsCurrent() bool { return len(l.Taken) == 0 && len(l.Staged) == 0 && !l.OldMetadata }
+func (l Live) IsCurrent() bool {
+	return len(l.Taken) == 0 && len(l.Staged) == 0 && !l.OldMetadata && !l.Behind
+}
 
 // HasParts reports whether a VirtualMachineInstance has all that the VM says now, but for the names of claims. A
 // VirtualMachineInstance without the annotation passes.
@@ -143,6 +158,7 @@ func (l Live) NeedsExpansion() bool { return slices.ContainsFunc(l.Taken, placem
 
 // WithoutExpanded returns what the guest does about the changes to which no instancetype and no preference belongs.
 func (l Live) WithoutExpanded() Live {
+	l.Behind = l.Behind || l.NeedsExpansion()
 	l.Taken = slices.DeleteFunc(slices.Clone(l.Taken), placementFollower{}.owns)
 	return l
 }
@@ -158,7 +174,7 @@ func (l Live) Follow(vm, expanded *VirtualMachine, vmi *VirtualMachineInstance) 
 	made, _ := vmi.madeFrom()
 	parts := made.with(vm.Parts(), l.Taken)
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, TemplatePartsAnnotation, parts.String())
-	if len(l.Staged) == 0 && !l.OldMetadata {
+	if len(l.Staged) == 0 && !l.OldMetadata && !l.Behind {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, VMGenerationAnnotation, strconv.FormatInt(vm.Generation, 10))
 	}
 	return next

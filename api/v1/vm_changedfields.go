@@ -97,7 +97,7 @@ func (vm *VirtualMachine) changes(vmi *VirtualMachineInstance, config *KubeVirtC
 		return nil
 	}
 	made := vm.Draft(false)
-	if !vm.NamesMachine() {
+	if !vm.NamesMachine() && !vmi.namedMachine() {
 		made.Spec.Domain.Machine = vmi.Spec.Domain.Machine // the VM's own, which its first start has found out
 	}
 	partly := vm.Spec.Instancetype != nil || vm.Spec.Preference != nil || vmi.hasPresets()
@@ -108,7 +108,7 @@ func (vm *VirtualMachine) changes(vmi *VirtualMachineInstance, config *KubeVirtC
 		vm.Identify(made, config)
 		Default(made)
 	}
-	was, is := vmi.Spec.values(), made.Spec.values()
+	was, is, tree := vmi.Spec.values(), made.Spec.values(), treeOf(&made.Spec)
 	var changes FieldChanges
 	for _, path := range paths {
 		before := len(changes)
@@ -118,14 +118,21 @@ func (vm *VirtualMachine) changes(vmi *VirtualMachineInstance, config *KubeVirtC
 			compareTrees(path, old, now, partly, &changes)
 		}
 		switch {
-		case len(changes) > before || !partly && (had || has):
-		case len(named(lookup(treeOf(&made.Spec), strings.Split(path, ".")))) > 0:
-			changes = append(changes, FieldChange{Path: path, Why: "the order of its entries"})
-		default:
+		case len(changes) > before, !partly && (had || has), had && has && reflect.DeepEqual(old, now):
+		case had || has, path == partInstancetype, path == partPreference:
 			changes = append(changes, FieldChange{Path: path})
+		case len(named(lookup(tree, strings.Split(path, ".")))) > 0:
+			changes = append(changes, FieldChange{Path: path, Why: "the order of its entries"})
 		}
 	}
 	return changes
+}
+
+// namedMachine reports whether the template named a machine type when the guest was started.
+func (vmi *VirtualMachineInstance) namedMachine() bool {
+	made, _ := vmi.madeFrom()
+	hash := made.hashes["domain.machine"]
+	return hash != "" && hash != shortHash(treeOf(&Machine{}))
 }
 
 // values returns the parts of a spec by their paths.

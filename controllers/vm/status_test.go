@@ -131,6 +131,7 @@ func TestConditionsOfAVM(t *testing.T) {
 	step(vmi, nil, later, "Ready=False/VMIConditionMissing")
 	saying(vmi, isTrueFor(v1.ConditionReady, "GuestRunning"), isTrueFor(v1.ConditionPaused, "PausedByUser"),
 		isFalseFor(v1.ConditionLiveMigratable, "DisksNotLiveMigratable"))
+	vmi.Spec.Hostname = "another"
 	vmi.Annotations = map[string]string{v1.TemplatePartsAnnotation: `["hostname=another"]`, v1.VMGenerationAnnotation: "2"}
 	step(vmi, nil, later, "Ready=True/GuestRunning", "Paused=True/PausedByUser",
 		"LiveMigratable=False/DisksNotLiveMigratable", "RestartRequired=True/TemplateChanged")
