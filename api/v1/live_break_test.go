@@ -125,4 +125,15 @@ func TestAbsentInterfaceIsTakenOutOfTheTemplate(t *testing.T) {
 			}
 		}
 	}
+	// Beside an absent interface there is no default one: with it the guest loses that, and without it gets it.
+	none := changedVM()
+	none.Spec.Template.Spec.Domain.Devices.Interfaces, none.Spec.Template.Spec.Networks = nil, nil
+	only := with.DeepCopy()
+	spec = &only.Spec.Template.Spec
+	spec.Domain.Devices.Interfaces, spec.Networks = spec.Domain.Devices.Interfaces[1:], spec.Networks[1:]
+	for _, c := range [][2]*VirtualMachine{{none, only}, {only, none}} {
+		if live := c[1].Live(c[0].willing(nil), nil); len(live.Staged) != 1 {
+			t.Errorf("%+v", live)
+		}
+	}
 }

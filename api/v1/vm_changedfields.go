@@ -96,6 +96,12 @@ func (vm *VirtualMachine) changes(vmi *VirtualMachineInstance, config *KubeVirtC
 	if len(paths) == 0 {
 		return nil
 	}
+	// With absent interfaces alone, Draft says that the guest gets no other one in their place.
+	const autoattach = "domain.devices.autoattachPodInterface"
+	isOfInterface := func(path string) bool { return strings.HasPrefix(path, interfacesPath) }
+	if slices.ContainsFunc(paths, isOfInterface) && !slices.Contains(paths, autoattach) {
+		paths = append(slices.Clone(paths), autoattach)
+	}
 	made := vm.Draft(false)
 	if !vm.NamesMachine() && !vmi.namedMachine() {
 		made.Spec.Domain.Machine = vmi.Spec.Domain.Machine // the VM's own, which its first start has found out
