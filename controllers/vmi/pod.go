@@ -194,6 +194,7 @@ func podAnnotations(vmi *v1.VirtualMachineInstance, config PodConfig) map[string
 	annotations := map[string]string{}
 	// Multus obeys some that are left out: only spec.networks may write them.
 	maps.Copy(annotations, v1.WithoutReservedAnnotations(vmi.Annotations))
+	delete(annotations, v1.TemplatePartsAnnotation) // nobody reads it there
 	addNetworks(annotations, vmi)
 	annotations[v1.DomainAnnotation] = vmi.Name
 	annotations[v1.EvictOnlyAnnotation] = ""
