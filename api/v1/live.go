@@ -99,7 +99,7 @@ func (vm *VirtualMachine) liveOf(vmi *VirtualMachineInstance, config *KubeVirtCo
 func stays(f follower, vm *VirtualMachine, vmi *VirtualMachineInstance, path string,
 	config *KubeVirtConfiguration) string {
 	if config.Rollout() == RolloutStage {
-		return "the cluster's vmRolloutStrategy is Stage"
+		return isStage
 	}
 	return f.stays(vm, vmi, path)
 }
@@ -113,15 +113,27 @@ func (vm *VirtualMachine) stagedClaims(vmi *VirtualMachineInstance, rollout Roll
 		if v := vm.Spec.Template.Spec.Volume(s.VolumeName); v != nil && v.DataVolume != nil {
 			path = "volumes[" + s.VolumeName + "].dataVolume.name"
 		}
-		change := FieldChange{Path: path, Was: strconv.Quote(s.From()), Is: strconv.Quote(s.To()),
-			Why: "nothing is copied; see spec.updateVolumesStrategy"}
-		if vm.MovesVolumes(rollout) {
-			change.Why = "no migration can copy this disk"
-		}
-		out = append(out, change)
+		out = append(out, FieldChange{Path: path, Was: strconv.Quote(s.From()), Is: strconv.Quote(s.To()),
+			Why: vm.keepsClaims(vmi, rollout)})
 	}
 	return out
 }
+
+// keepsClaims returns why no migration copies a disk of the guest to the claim that the template names.
+func (vm *VirtualMachine) keepsClaims(vmi *VirtualMachineInstance, rollout RolloutStrategy) string {
+	switch {
+	case rollout == RolloutStage:
+		return isStage
+	case !vm.MovesVolumes(rollout):
+		return "nothing is copied; see spec.updateVolumesStrategy"
+	case !vmi.hasRun():
+		return "the guest has not run yet"
+	}
+	return "no migration can copy this disk"
+}
+
+// isStage is why a guest follows nothing.
+const isStage = "the cluster's vmRolloutStrategy is Stage"
 
 // IsCurrent reports whether the guest is as the VirtualMachine says.
 func (l Live) IsCurrent() bool {

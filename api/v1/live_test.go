@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -75,5 +76,71 @@ func TestWhichTemplateChangesNeedARestart(t *testing.T) {
 		if again := vm.Live(next, plain); len(again.Taken) != 0 && c.rollout == RolloutLiveUpdate {
 			t.Errorf("%s: it follows once more: %+v", what, again)
 		}
+	}
+}
+
+// TestWhyClaimsStay: each volume that the template puts on another claim is named with both claims and with the reason,
+// and a volume that becomes writable with nothing but that.
+func TestWhyClaimsStay(t *testing.T) {
+	migration := UpdateVolumesStrategyMigration
+	for name, c := range map[string]struct {
+		change  func(*VirtualMachine, *VirtualMachineInstance)
+		rollout RolloutStrategy
+		want    string
+	}{
+		"Replacement": {func(vm *VirtualMachine, _ *VirtualMachineInstance) { vm.Spec.UpdateVolumesStrategy = nil },
+			RolloutLiveUpdate, "persistentVolumeClaim.claimName: data → b (nothing is copied; see spec.updateVolumesStrategy)"},
+		"Stage": {func(*VirtualMachine, *VirtualMachineInstance) {}, RolloutStage,
+			"persistentVolumeClaim.claimName: data → b (" + isStage + ")"},
+		"a guest that never ran": {func(_ *VirtualMachine, vmi *VirtualMachineInstance) {
+			vmi.Status.PhaseTransitionTimestamps = nil
+		}, RolloutLiveUpdate, "persistentVolumeClaim.claimName: data → b (the guest has not run yet)"},
+		"a disk that is only read": {func(_ *VirtualMachine, vmi *VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Disks[2].Disk.ReadOnly = true
+		}, RolloutLiveUpdate, "persistentVolumeClaim.claimName: data → b (no migration can copy this disk)"},
+		"a DataVolume": {func(vm *VirtualMachine, _ *VirtualMachineInstance) {
+			vm.Spec.UpdateVolumesStrategy = nil
+			vm.Spec.Template.Spec.Volumes[2] = Volume{Name: "data", DataVolume: &DataVolumeSource{Name: "b"}}
+		}, RolloutLiveUpdate, "dataVolume.name: data → b (nothing is copied; see spec.updateVolumesStrategy)"},
+		"readOnly": {func(vm *VirtualMachine, _ *VirtualMachineInstance) {
+			vm.Spec.Template.Spec.Volumes[2] = volumeOn("data", "data")
+			vm.Spec.Template.Spec.Volumes[2].PersistentVolumeClaim.ReadOnly = true
+		}, RolloutLiveUpdate, "persistentVolumeClaim.readOnly is new"},
+	} {
+		vm := pageVM()
+		vmi := vm.willing(nil)
+		vm.Spec.UpdateVolumesStrategy = &migration
+		vm.Spec.Template.Spec.Volumes[2].PersistentVolumeClaim.ClaimName = "b"
+		c.change(vm, vmi)
+		live := vm.Live(vmi, &KubeVirtConfiguration{VMRolloutStrategy: &c.rollout})
+		if got := live.Staged.String(); got != "volumes[data]."+c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestRestartRequiredHasItsAdvice: whatever a node says of a guest, the condition ends with what to do.
+func TestRestartRequiredHasItsAdvice(t *testing.T) {
+	vm := pageVM()
+	vmi := vm.willing(nil)
+	vmi.Status.Conditions[0].Status, vmi.Status.Conditions[0].Message = metav1.ConditionFalse, strings.Repeat("é", 5000)
+	vm.Spec.Template.Spec.Place(Placement{NodeSelector: map[string]string{"a": "b"}, Tolerations: []corev1.Toleration{{}}})
+	got := vm.Live(vmi, plain).RestartRequired(vm)
+	if len(got) > 1000 || !strings.HasSuffix(got, "virtctl restart web") || strings.Count(got, "cannot migrate") != 1 {
+		t.Errorf("%d bytes: %s", len(got), got)
+	}
+}
+
+// TestLabelsWaitForTheNextGeneration: a guest that follows a change is not of the VM's generation while it has other
+// labels.
+func TestLabelsWaitForTheNextGeneration(t *testing.T) {
+	vm := pageVM()
+	vmi := vm.willing(nil)
+	vm.Generation++
+	vm.Spec.Template.ObjectMeta.Labels = map[string]string{"a": "b"}
+	vm.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
+	next := vm.Live(vmi, plain).Follow(vm, vm, vmi)
+	if next.Spec.NodeSelector["a"] != "b" || next.Annotations[VMGenerationAnnotation] != "0" || vm.HasMetadata(next) {
+		t.Errorf("annotations %v", next.Annotations)
 	}
 }

@@ -31,7 +31,13 @@ type FieldChanges []FieldChange
 func (all FieldChanges) String() string {
 	const most = 8
 	var texts []string
+	why := ""
 	for _, c := range all[:min(len(all), most)] {
+		if c.Why != "" && c.Why == why {
+			c.Why = "likewise"
+		} else {
+			why = c.Why
+		}
 		texts = append(texts, c.String())
 	}
 	if more := len(all) - len(texts); more > 0 {
@@ -44,9 +50,20 @@ func (all FieldChanges) String() string {
 // with a password, and the kernel's arguments a key.
 func (c FieldChange) String() string {
 	if c.Why != "" {
-		return c.values() + " (" + c.Why + ")"
+		return c.values() + " (" + cutText(c.Why, maxWhy) + ")"
 	}
 	return c.values()
+}
+
+// maxWhy is how many bytes a reason may have: part of it may be a node's word.
+const maxWhy = 256
+
+// cutText returns a text, of which it cuts off what exceeds most bytes.
+func cutText(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // values returns the path with both values, where they may be shown.
@@ -182,7 +199,9 @@ func compareTrees(path string, was, is any, partly bool, changes *FieldChanges) 
 			compareTrees(fmt.Sprintf("%s[%d]", path, i), before[i], after[i], partly, changes)
 		}
 	case !both:
-		if is != nil || !partly {
+		// The name of a claim is compared elsewhere (VolumeUpdates), and empty here on one side.
+		named := !strings.HasSuffix(path, ".claimName") || was != "" && is != ""
+		if (is != nil || !partly) && named {
 			*changes = append(*changes, FieldChange{Path: path, Was: leaf(was), Is: leaf(is)})
 		}
 	default:

@@ -14,6 +14,9 @@ import (
 // list of PATH=HASH.
 const TemplatePartsAnnotation = "kubeqemu.io/template-parts"
 
+// maxParts is how many bytes the annotation may have: those of 250 disks and as many other entries are 26 KiB.
+const maxParts = 64 << 10
+
 // Parts are the parts that a guest is made from, in their order: those of the template, the instancetype and the
 // preference. Each part has a path, such as domain.cpu.cores or domain.devices.disks[data], and a hash of what the user
 // wrote, without defaults. Later versions may default more fields, and must leave a running guest as it is.
@@ -78,6 +81,10 @@ func DeschedulerAnnotations() []string {
 func (vmi *VirtualMachineInstance) madeFrom() (Parts, bool) {
 	parts := Parts{hashes: map[string]string{}}
 	var list []string
+	// Who may change the VirtualMachineInstance may write the annotation: the text is bounded before it is read.
+	if len(vmi.Annotations[TemplatePartsAnnotation]) > maxParts {
+		return parts, false
+	}
 	if json.Unmarshal([]byte(vmi.Annotations[TemplatePartsAnnotation]), &list) != nil || list == nil {
 		return parts, false
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,6 +36,9 @@ func (r *Reconciler) takeOver(ctx context.Context, vm *v1.VirtualMachine, vmi *v
 			r.Events.Eventf(vm, vmi, corev1.EventTypeWarning, v1.ReasonFailedUpdate, "TakeOver", "%s", err)
 		}
 		return err
+	}
+	if equality.Semantic.DeepEqual(next.Spec, vmi.Spec) {
+		return unexpanded // the template says in other words what the guest has
 	}
 	for _, told := range live.Told(next) {
 		r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulUpdate", "TakeOver", "%s", bounded(told))
