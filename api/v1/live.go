@@ -65,7 +65,7 @@ func (vm *VirtualMachine) Live(vmi *VirtualMachineInstance, config *KubeVirtConf
 	return live
 }
 
-// liveOf is Live for a guest that does not end.
+// liveOf returns what Live returns for a guest that does not end.
 func (vm *VirtualMachine) liveOf(vmi *VirtualMachineInstance, config *KubeVirtConfiguration) Live {
 	var live Live
 	var plain, waits []string

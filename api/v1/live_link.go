@@ -18,8 +18,8 @@ func (linkFollower) owns(path string) bool {
 	return strings.HasPrefix(path, interfacesPath+"[") && strings.HasSuffix(path, "]"+linkSuffix)
 }
 
-// leavesOut reports whether neither a guest nor the next start of its VirtualMachine has an interface: the template says
-// that it is absent, or no longer names it.
+// leavesOut reports whether neither a guest nor the next start of its VirtualMachine has an interface: the template
+// says that it is absent, or no longer names it.
 func (vm *VirtualMachine) leavesOut(vmi *VirtualMachineInstance, name string) bool {
 	wanted := vm.Spec.Template.Spec.Domain.Devices.Interface(name)
 	return vmi.Spec.Domain.Devices.Interface(name) == nil && (wanted == nil || wanted.State == LinkAbsent)

@@ -89,7 +89,8 @@ func TestWhyClaimsStay(t *testing.T) {
 		want    string
 	}{
 		"Replacement": {func(vm *VirtualMachine, _ *VirtualMachineInstance) { vm.Spec.UpdateVolumesStrategy = nil },
-			RolloutLiveUpdate, "persistentVolumeClaim.claimName: data → b (nothing is copied; see spec.updateVolumesStrategy)"},
+			RolloutLiveUpdate,
+			"persistentVolumeClaim.claimName: data → b (nothing is copied; see spec.updateVolumesStrategy)"},
 		"Stage": {func(*VirtualMachine, *VirtualMachineInstance) {}, RolloutStage,
 			"persistentVolumeClaim.claimName: data → b (" + isStage + ")"},
 		"a guest that never ran": {func(_ *VirtualMachine, vmi *VirtualMachineInstance) {
@@ -142,5 +143,106 @@ func TestLabelsWaitForTheNextGeneration(t *testing.T) {
 	next := vm.Live(vmi, plain).Follow(vm, vm, vmi)
 	if next.Spec.NodeSelector["a"] != "b" || next.Annotations[VMGenerationAnnotation] != "0" || vm.HasMetadata(next) {
 		t.Errorf("annotations %v", next.Annotations)
+	}
+}
+
+// TestDefaultsSaidWithAnInstancetypeNeedNoRestart: a template that begins to say what the guest has needs no restart.
+func TestDefaultsSaidWithAnInstancetypeNeedNoRestart(t *testing.T) {
+	vm := changedVM()
+	vm.Spec.Instancetype = &InstancetypeMatcher{Name: "small"}
+	vmi := vm.willing(nil)
+	vm.Spec.Template.Spec.Domain.Machine = vmi.Spec.Domain.Machine.DeepCopy()
+	if live := vm.Live(vmi, nil); !live.IsCurrent() {
+		t.Errorf("%s", live.Staged)
+	}
+}
+
+// TestMachineTypeThatIsGoneNeedsARestart: without the template's machine type, the next start has another one.
+func TestMachineTypeThatIsGoneNeedsARestart(t *testing.T) {
+	vm := changedVM()
+	vm.Spec.Template.Spec.Domain.Machine = &Machine{Type: "pc-q35-8.0"}
+	vmi := vm.willing(nil)
+	for annotation, want := range map[string]string{
+		"":            "domain.machine.type: pc-q35-8.0 → q35",
+		"pc-q35-11.1": "domain.machine.type: pc-q35-8.0 → pc-q35-11.1",
+	} {
+		vm.Spec.Template.Spec.Domain.Machine = nil
+		vm.Annotations = map[string]string{MachineTypeAnnotation: annotation}
+		if got := vm.Live(vmi, nil).Staged.String(); got != want {
+			t.Errorf("%q: %q, want %q", annotation, got, want)
+		}
+	}
+	// A type that no template named is the VM's own, in whatever words the template says none.
+	vm = changedVM()
+	vmi = vm.willing(nil)
+	vm.Annotations = map[string]string{MachineTypeAnnotation: "pc-q35-11.1"}
+	vm.Spec.Template.Spec.Domain.Machine = &Machine{}
+	if got := vm.Live(vmi, nil).Staged.String(); got != "" {
+		t.Errorf("an empty machine: %q", got)
+	}
+	vmi = vm.willing(nil)
+	vm.Spec.Template.Spec.Domain.Machine = nil
+	if got := vm.Live(vmi, nil).Staged.String(); got != "" {
+		t.Errorf("no empty machine: %q", got)
+	}
+}
+
+// TestWhatIsNotTakenIsNotOfTheGeneration: a guest that follows a link and not the placement, because the instancetype
+// is missing, is of the older generation.
+func TestWhatIsNotTakenIsNotOfTheGeneration(t *testing.T) {
+	vm := changedVM()
+	vm.Spec.Instancetype = &InstancetypeMatcher{Name: "small"}
+	vmi := vm.willing(nil)
+	vm.Generation = 7
+	vm.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
+	vm.Spec.Template.Spec.Domain.Devices.Interfaces[0].State = LinkDown
+	next := vm.Live(vmi, nil).WithoutExpanded().Follow(vm, vm, vmi)
+	if got := next.Annotations[VMGenerationAnnotation]; got != "0" {
+		t.Errorf("generation %s", got)
+	}
+}
+
+// TestGuestThatEndsIsOfItsTemplate: a guest that ends, or has ended, takes nothing over and needs no restart, but is
+// not as the template says.
+func TestGuestThatEndsIsOfItsTemplate(t *testing.T) {
+	vm := changedVM()
+	vmi := vm.willing(nil)
+	vmi.Status.Phase = Succeeded
+	if live := vm.Live(vmi, nil); !live.IsCurrent() {
+		t.Errorf("%+v", live)
+	}
+	vm.Spec.Template.Spec.Hostname, vm.Spec.Template.Spec.NodeSelector = "x", map[string]string{"a": "b"}
+	if live := vm.Live(vmi, nil); live.IsCurrent() || len(live.Taken) != 0 || len(live.Staged) != 0 {
+		t.Errorf("%+v", live)
+	}
+}
+
+// TestAbsentInterfaceIsTakenOutOfTheTemplate: an interface that the guest lacks may come into the template as absent,
+// change there, and go, without a restart.
+func TestAbsentInterfaceIsTakenOutOfTheTemplate(t *testing.T) {
+	without, with := changedVM(), changedVM()
+	spec := &with.Spec.Template.Spec
+	spec.Domain.Devices.Interfaces = append(spec.Domain.Devices.Interfaces,
+		Interface{Name: "lan", Bridge: &InterfaceBridge{}, State: LinkAbsent})
+	spec.Networks = append(spec.Networks, Network{Name: "lan", Multus: &MultusNetwork{NetworkName: "lan"}})
+	other := with.DeepCopy()
+	other.Spec.Template.Spec.Domain.Devices.Interfaces[1].Model = "e1000e"
+	for _, from := range []*VirtualMachine{without, with, other} {
+		for _, to := range []*VirtualMachine{without, with, other} {
+			if live := to.Live(from.willing(nil), nil); !live.IsCurrent() {
+				t.Errorf("%+v", live)
+			}
+		}
+	}
+	// Beside an absent interface there is no default one: with it the guest loses that, and without it gets it.
+	none := changedVM()
+	none.Spec.Template.Spec.Domain.Devices.Interfaces, none.Spec.Template.Spec.Networks = nil, nil
+	only := with.DeepCopy()
+	spec = &only.Spec.Template.Spec
+	spec.Domain.Devices.Interfaces, spec.Networks = spec.Domain.Devices.Interfaces[1:], spec.Networks[1:]
+	for _, c := range [][2]*VirtualMachine{{none, only}, {only, none}} {
+		if live := c[1].Live(c[0].willing(nil), nil); len(live.Staged) != 1 {
+			t.Errorf("%+v", live)
+		}
 	}
 }

@@ -1,10 +1,14 @@
 package v1
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 )
 
@@ -116,5 +120,36 @@ func TestGuestWithoutPartsFollowsNothing(t *testing.T) {
 		if live := vm.Live(vmi, plain); !live.IsCurrent() || !vm.HasMetadata(vmi) {
 			t.Errorf("%q: %+v", text, live)
 		}
+	}
+}
+
+// TestForgedPartsCostLittle: a user may write the annotation of a VirtualMachineInstance. Parts that neither the guest
+// nor the template has are not named, and as many as an annotation can have cost little.
+func TestForgedPartsCostLittle(t *testing.T) {
+	vm := changedVM()
+	spec := &vm.Spec.Template.Spec
+	for i := range 250 {
+		name := fmt.Sprintf("disk%d", i)
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, Disk{Name: name, Disk: &DiskTarget{}})
+		spec.Volumes = append(spec.Volumes,
+			Volume{Name: name, EmptyDisk: &EmptyDiskSource{Capacity: resource.MustParse("1Gi")}})
+	}
+	vmi := vm.willing(nil)
+	list := make([]string, 7000)
+	for i := range list {
+		list[i] = fmt.Sprintf("%x=", i)
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vmi.Annotations[TemplatePartsAnnotation] = string(text)
+	if _, known := vmi.madeFrom(); !known {
+		t.Fatalf("%d bytes are too many", len(text))
+	}
+	begun := time.Now()
+	live := vm.Live(vmi, nil)
+	if took := time.Since(begun); len(live.Staged) != 0 || took > 5*time.Second {
+		t.Errorf("%d changes after %s: %s", len(live.Staged), took, live.Staged)
 	}
 }
