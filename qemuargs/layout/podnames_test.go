@@ -25,7 +25,7 @@ func TestPodNamesAreLabels(t *testing.T) {
 		{"passt", "ä", "passt-"},
 	} {
 		got := PodName(c.kind, c.name)
-		if !isLabel.MatchString(got) || len(got) > maxLabel {
+		if !isLabel(got) || len(got) > maxLabel {
 			t.Errorf("%s %s: %s is no label", c.kind, c.name, got)
 		}
 		rest, begins := strings.CutPrefix(got, c.want)
