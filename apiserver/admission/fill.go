@@ -102,8 +102,10 @@ func keptItems(was, is, old []any) []any {
 	for i, item := range is {
 		before, there := stored[itemName(item)]
 		switch {
-		case i < len(was):
+		case i < len(was) && there:
 			items = append(items, kept(was[i], item, before))
+		case i < len(was): // of a new item, {} says something: the disk is a LUN, or a CD-ROM
+			items = append(items, was[i])
 		case there:
 			items = append(items, before)
 		}
