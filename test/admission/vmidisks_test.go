@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -76,6 +77,9 @@ const (
 func withDisks(name string) *v1.VirtualMachineInstance {
 	vmi := tiny(name)
 	vmi.Spec.Volumes = append(vmi.Spec.Volumes, claimed("fixed", false), claimed("hot", true), claimed("iso", false))
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "settings", ConfigMap: &v1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}})
+	vmi.Spec.Domain.Devices.Filesystems = []v1.Filesystem{{Name: "settings", Virtiofs: &v1.FilesystemVirtiofs{}}}
 	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root"}, {Name: "fixed"}, {Name: "hot"},
 		{Name: "iso", CDRom: &v1.CDRomTarget{}}, {Name: "empty", CDRom: &v1.CDRomTarget{}}}
 	v1.Default(vmi)
@@ -138,7 +142,7 @@ var forbiddenPlugs = []diskChange{
 		spec.Volumes[hot].PersistentVolumeClaim.Hotpluggable = false
 	}},
 	{"a disk becomes a CD-ROM", func(_ *v1.VirtualMachineInstanceSpec, disks *[]v1.Disk) {
-		(*disks)[fixed] = v1.Disk{Name: "fixed", CDRom: &v1.CDRomTarget{}}
+		(*disks)[fixed] = v1.Disk{Name: "fixed", CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}}
 	}},
 	{"the CD-ROM becomes a disk", func(_ *v1.VirtualMachineInstanceSpec, disks *[]v1.Disk) {
 		(*disks)[iso] = v1.Disk{Name: "iso"}
@@ -149,6 +153,9 @@ var forbiddenPlugs = []diskChange{
 	}},
 	{"a file of the node as a CD", func(spec *v1.VirtualMachineInstanceSpec, _ *[]v1.Disk) {
 		spec.Volumes[iso] = v1.Volume{Name: "iso", HostDisk: &v1.HostDisk{Path: "/disks/a.img", Type: "Disk"}}
+	}},
+	{"a file system's ConfigMap as a CD", func(_ *v1.VirtualMachineInstanceSpec, disks *[]v1.Disk) {
+		*disks = append(*disks, v1.Disk{Name: "settings", CDRom: &v1.CDRomTarget{}})
 	}},
 	{"a CD and a field of the devices", func(spec *v1.VirtualMachineInstanceSpec, _ *[]v1.Disk) {
 		spec.Volumes = append(spec.Volumes, claimed("empty", false))
