@@ -132,6 +132,7 @@ func (s *step) pause() {
 func (e ReasonTold) hear(s *step) {
 	switch {
 	case !s.driven() || e.Running || e.Pause != s.Pauses:
+	case s.in(Running) && s.Hold.How != Free: // the guest stands for a job, and runs on after that
 	case s.in(Running) && s.Leaving == Staying: // QEMU did not let the guest of a failed migration run on
 		s.Phase, s.Pause = Paused, control.Pause{Status: e.Status}
 		s.Pauses++

@@ -111,9 +111,19 @@ func (s *step) runOn() {
 	s.act(LetGo{s.Hold.Job})
 }
 
-// overstayed ends a job that has held the guest for longer than it may.
+// overstayed ends a job that has held the guest for longer than it may. A guest that QEMU has not stopped by then is
+// told to run on, whatever QEMU has done: QEMU says nothing if the guest stood before it was told to stop it.
 func (s *step) overstayed() {
-	s.act(EndJob{s.Hold.Job})
+	if !s.Hold.Over {
+		s.act(EndJob{s.Hold.Job})
+	}
+	if s.Hold.How == Stopping {
+		if !s.Hold.Over {
+			s.act(AnswerHold{s.Hold.Job, "QEMU has not stopped the guest in time"})
+		}
+		s.runOn()
+		return
+	}
 	s.endHold()
 }
 

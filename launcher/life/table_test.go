@@ -109,7 +109,7 @@ var topics = []topic{
 	{"A guest that stands for a job", []look{
 		{"running", "hold asked"},
 		{"stopping for a job", "STOP, hold over, hold expired, hold failed, shutdown asked, canceled, monitor lost"},
-		{"stopping for a job that is over", "STOP, hold failed"},
+		{"stopping for a job that is over", "STOP, hold failed, hold expired"},
 		{"stopping for a job, I/O failed", "STOP"},
 		{"held", "hold over, hold expired, RESUME, BLOCK_IO_ERROR, pause asked, migrate asked, shutdown asked, QEMU killed"},
 		{"held, I/O failed", "hold over"},

@@ -63,7 +63,7 @@ func (s State) runs(t Timer) bool {
 	case TPMTimer:
 		return s.TPM.Ending != "" && s.driven()
 	case HoldTimer:
-		return s.Hold.How == Held || s.Hold.How == Stopping && !s.Hold.Over
+		return s.Hold.How == Held || s.Hold.How == Stopping
 	}
 	return false
 }
