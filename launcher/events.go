@@ -36,6 +36,35 @@ func (l *launcher) heard(ctx context.Context, e monitor.Event) {
 	}
 }
 
+// told hears an event of QEMU's, or that there will be no more.
+func (l *launcher) told(ctx context.Context, e monitor.Event, ok bool) {
+	if ok {
+		l.received++
+		l.heard(ctx, e)
+		return
+	}
+	l.events = nil
+	if err := l.qmp.Err(); err != nil { // nil: the launcher's context has ended
+		l.hear(ctx, life.MonitorLost{Err: err}, nil)
+	}
+}
+
+// catchUp hears the events that QEMU has sent up to now. Among them are those that came before QEMU's answer to a
+// command. The loop must not hear the answer first: of a guest that a user has paused it would think that it runs.
+func (l *launcher) catchUp(ctx context.Context) {
+	if l.events == nil {
+		return
+	}
+	sent, _ := l.qmp.EventCounts()
+	for l.events != nil {
+		if _, dropped := l.qmp.EventCounts(); l.received+dropped >= sent {
+			return
+		}
+		e, ok := <-l.events
+		l.told(ctx, e, ok)
+	}
+}
+
 // drainEvents takes the events that QEMU sent before it exited. SHUTDOWN is among them, and
 // gives the cause.
 func (l *launcher) drainEvents(ctx context.Context) {

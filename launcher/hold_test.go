@@ -190,3 +190,36 @@ func TestHeldGuestShutsDown(t *testing.T) {
 	h.expectState(control.StateShuttingDown)
 	h.expectEnd(control.ReasonShutdown, "power button")
 }
+
+// TestEventsAreHeardBeforeTheAnswer: once QEMU has answered that it stops the guest, the launcher knows that the guest
+// stands. Else a job could hold a guest that a user has just paused, and let it run on.
+func TestEventsAreHeardBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	h := newHolding(t)
+	go func() {
+		for h.ctx.Err() == nil { // nobody else takes them
+			select {
+			case <-h.conn.States:
+			case <-h.ctx.Done():
+			}
+		}
+	}()
+	for range 10 {
+		for _, c := range []struct {
+			do   func(context.Context) error
+			want life.Phase
+		}{{h.launcher.qmp.Stop, life.Paused}, {h.launcher.qmp.Cont, life.Running}} {
+			answered := make(chan life.Phase, 1)
+			h.onLoop(func() {
+				h.launcher.withQEMU(h.ctx, c.do, func(err error) {
+					h.must(err)
+					answered <- h.launcher.life.Phase
+				})
+				time.Sleep(10 * time.Millisecond) // meanwhile both the event and the answer come
+			})
+			if got := testkit.Receive(t, answered, "QEMU's answer"); got != c.want {
+				t.Errorf("QEMU has answered, and the launcher is in phase %v, want %v", got, c.want)
+			}
+		}
+	}
+}

@@ -113,6 +113,7 @@ type launcher struct {
 	qemu     *process.QEMU
 	qmp      *qmp.Client
 	events   <-chan monitor.Event
+	received int // how many of QEMU's events the loop has heard
 	exited   <-chan life.Exit
 	canceled <-chan struct{} // closed when the launcher is to end; nil once the loop has seen that
 	results  chan func()     // work that other goroutines hand to the loop
@@ -212,16 +213,10 @@ func (l *launcher) step(ctx context.Context) {
 	case m := <-l.link.Commands():
 		l.handle(ctx, m)
 	case result := <-l.results:
+		l.catchUp(ctx)
 		result()
 	case e, ok := <-l.events:
-		if !ok {
-			l.events = nil
-			if err := l.qmp.Err(); err != nil { // nil: the launcher's context has ended
-				l.hear(ctx, life.MonitorLost{Err: err}, nil)
-			}
-			return
-		}
-		l.heard(ctx, e)
+		l.told(ctx, e, ok)
 	case e := <-l.exited:
 		l.drainEvents(ctx)
 		l.exited, l.events = nil, nil

@@ -161,6 +161,10 @@ func (c *Client) Events(ctx context.Context) (<-chan monitor.Event, error) {
 // Timeout bounds each command whose context has no deadline.
 func (c *Client) Timeout() time.Duration { return c.timeout }
 
+// EventCounts returns how many events QEMU has sent up to now, and how many of them were dropped. QEMU's answer to a
+// command comes after the events that QEMU sent before it, but another goroutine gets it.
+func (c *Client) EventCounts() (sent, dropped int) { return c.events.counts() }
+
 // Done returns a channel that is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 

@@ -28,6 +28,7 @@ type eventQueue struct {
 	mu      sync.Mutex
 	events  []queued
 	bytes   int
+	added   int
 	dropped int
 	ended   bool
 	read    bool          // there is a reader
@@ -49,6 +50,7 @@ func (q *eventQueue) add(e monitor.Event, bytes int) (dropped int) {
 	}
 	q.events = append(q.events, queued{e, bytes})
 	q.bytes += bytes
+	q.added++
 	q.signal()
 	return dropped
 }
@@ -64,6 +66,13 @@ func (q *eventQueue) end() {
 	defer q.mu.Unlock()
 	q.ended = true
 	q.signal()
+}
+
+// counts returns how many events were added up to now, and how many of them were dropped.
+func (q *eventQueue) counts() (added, dropped int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.added, q.dropped
 }
 
 func (q *eventQueue) signal() {
