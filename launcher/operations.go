@@ -65,6 +65,7 @@ type queue struct {
 var (
 	inspecting = queue{"inspect", 1, "still inspecting: a file system does not answer"}
 	measuring  = queue{"stats", 1, "still reading statistics"}
+	reading    = queue{"arguments", 1, "still reading QEMU's arguments"}
 	picturing  = queue{"screenshot", 1, "a screenshot is being taken already"}
 	exporting  = queue{"export", 1, "a disk is being exported already"}
 	asking     = queue{"guest agent", 8, "the guest agent has much to answer already"}
@@ -111,7 +112,8 @@ var operations = map[string]operation{
 	control.CommandMovePointer: {when: (*launcher).hasScreen, beside: (*launcher).movePointer, timeout: operateTimeout},
 	control.CommandStats: {when: (*launcher).hasQEMU, beside: (*launcher).measure, timeout: statsTimeout,
 		queue: measuring},
-	control.CommandArguments: {when: (*launcher).runsQEMU, beside: (*launcher).arguments, timeout: operateTimeout},
+	control.CommandArguments: {when: (*launcher).runsQEMU, beside: (*launcher).arguments, timeout: operateTimeout,
+		queue: reading},
 
 	control.CommandGuestInfo: {when: (*launcher).hasAgent, beside: (*launcher).guestInfo, timeout: operateTimeout,
 		queue: asking},

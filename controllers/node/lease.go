@@ -112,6 +112,9 @@ func (w *LeaseWriter) host(ctx context.Context) string {
 	if w.Host == nil {
 		return ""
 	}
+	// The Lease is renewed without the facts if they cannot be had in time.
+	ctx, cancel := context.WithTimeout(ctx, renewInterval/4)
+	defer cancel()
 	text, err := w.Host(ctx)
 	if err != nil {
 		w.Log.V(1).Info("the Lease does not say what guests find on the node", "error", err.Error())
