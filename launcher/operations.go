@@ -229,8 +229,11 @@ func (l *launcher) inspect(m *link.Command) (work, error) {
 		return nil, errors.New("inspect: the disks of config volumes were made for the machine, and stay as they are")
 	}
 	folders, cpus := l.Folders, l.ownCPUs
-	return func(context.Context) (answer, error) {
-		reply := folders.Inspect(request)
+	return func(ctx context.Context) (answer, error) {
+		reply, err := folders.Inspect(ctx, request)
+		if err != nil {
+			return answer{}, err
+		}
 		for _, nic := range request.Devices {
 			reply.Devices = append(reply.Devices, deviceFacts(os.Environ(), nic))
 		}

@@ -64,7 +64,7 @@ const (
 
 // Image is a disk image file.
 type Image struct {
-	Path   string      `json:"path"`
+	Path   string      `json:"path,omitempty"`
 	Format ImageFormat `json:"format"`
 	// Direct opens the file with O_DIRECT, so that the host's page cache
 	// does not hold the guest's data a second time.
@@ -93,6 +93,9 @@ const (
 	FileVolume VolumeMode = "file"
 	// BlockVolume: Path is a block device.
 	BlockVolume VolumeMode = "block"
+	// HandedOut: a container of the pod hands the image out (layout.ImageSocket), and there is no Path. The guest does not
+	// write to it.
+	HandedOut VolumeMode = "handed-out"
 )
 
 // Overlay is a qcow2 file over an Image.
@@ -159,10 +162,13 @@ func (d Disk) ID() string { return "disk-" + d.Name }
 // NodeName returns the name of the block node that the device opens.
 func (d Disk) NodeName() string { return d.nodeName("") }
 
-// inherits returns the disk's image, if that lies in a volume.
+// inherits returns the disk's image, if QEMU does not open it by its path.
 func (d Disk) inherits() []Inherited {
-	if d.Image.Volume == "" {
+	switch d.Image.Volume {
+	case "":
 		return nil
+	case HandedOut:
+		return []Inherited{{Kind: InheritedImage, Name: d.Name}}
 	}
 	return []Inherited{{Kind: InheritedDisk, Name: d.Name}}
 }
@@ -211,7 +217,7 @@ func (i Image) nodes(d Disk, role string, readOnly bool) []any {
 	}
 	file := fileNode{Driver: "file", NodeName: d.nodeName(fileRole), Filename: i.Path, ReadOnly: readOnly, Cache: cache, AIO: d.AIO}
 	format := formatNode{Driver: i.Format, NodeName: d.nodeName(role), ReadOnly: readOnly, Cache: cache, File: file.NodeName}
-	if i.Volume != "" {
+	if i.Volume != "" && i.Volume != HandedOut {
 		file.Locking = "on"
 	}
 	if i.Volume == BlockVolume {

@@ -5,9 +5,11 @@ package qemuargs
 
 // ImageFacts is what a container disk's image says of itself.
 type ImageFacts struct {
-	// Path in the launcher's file system.
-	Path   string      `json:"path,omitempty"`
-	Format ImageFormat `json:"format,omitempty"`
+	// Path in the launcher's file system; empty for an image that is handed out.
+	Path string `json:"path,omitempty"`
+	// HandedOut: a container of the pod hands the image out, at layout.ImageSocket.
+	HandedOut bool        `json:"handedOut,omitempty"`
+	Format    ImageFormat `json:"format,omitempty"`
 	// VirtualSize in bytes.
 	VirtualSize int64 `json:"virtualSize,omitempty"`
 	// Direct: O_DIRECT works on it.

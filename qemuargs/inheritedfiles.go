@@ -14,6 +14,7 @@ const (
 	InheritedTap       InheritedKind = "tap"       // a queue of the tap behind a NIC
 	InheritedVhost     InheritedKind = "vhost"     // /dev/vhost-net, opened for a queue of a tap
 	InheritedDisk      InheritedKind = "disk"      // the image of a disk, where that lies in a volume
+	InheritedImage     InheritedKind = "image"     // the image of a disk that a container of the pod hands out
 	InheritedVariables InheritedKind = "variables" // the UEFI variables, where they are in a volume
 	// InheritedFileSystem is a connection to the program that serves a file system.
 	InheritedFileSystem InheritedKind = "filesystem"
@@ -36,13 +37,13 @@ type Inherited struct {
 }
 
 // String returns the file's name where others speak of it: qmp, serial, agent, tpm, tap/<nic>/<queue>,
-// vhost/<nic>/<queue>, passt/<nic>, passt-lifeline/<nic>, disk/<name>, filesystem/<name>, lifeline/<name>, variables.
+// vhost/<nic>/<queue>, passt/<nic>, passt-lifeline/<nic>, disk/<name>, image/<name>, filesystem/<name>, lifeline/<name>, variables.
 // Names of NICs, disks and file systems hold no slash.
 func (i Inherited) String() string {
 	switch i.Kind {
 	case InheritedTap, InheritedVhost:
 		return string(i.Kind) + "/" + i.Name + "/" + strconv.Itoa(i.Index)
-	case InheritedDisk, InheritedFileSystem, InheritedLifeline, InheritedPasst, InheritedPasstLifeline:
+	case InheritedDisk, InheritedImage, InheritedFileSystem, InheritedLifeline, InheritedPasst, InheritedPasstLifeline:
 		return string(i.Kind) + "/" + i.Name
 	}
 	return string(i.Kind)
@@ -63,7 +64,7 @@ func (i Inherited) Bringer() Bringer {
 	switch i.Kind {
 	case InheritedTap, InheritedVhost:
 		return ByHandler
-	case InheritedFileSystem, InheritedLifeline, InheritedPasst, InheritedPasstLifeline:
+	case InheritedFileSystem, InheritedLifeline, InheritedPasst, InheritedPasstLifeline, InheritedImage:
 		return ByProgram
 	}
 	return ByLauncher
@@ -84,7 +85,9 @@ func (m *Machine) Inherits() []Inherited {
 }
 
 // isSet reports whether QEMU opens the file by a descriptor set.
-func (i Inherited) isSet() bool { return i.Kind == InheritedDisk || i.Kind == InheritedVariables }
+func (i Inherited) isSet() bool {
+	return i.Kind == InheritedDisk || i.Kind == InheritedImage || i.Kind == InheritedVariables
+}
 
 // files name the files of a QEMU in arguments: those that it inherits, or those that a running one gets.
 type files interface {

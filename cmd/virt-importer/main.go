@@ -26,7 +26,6 @@ import (
 	"github.com/kubeqemu/kubeqemu/internal/importer/peer"
 	"github.com/kubeqemu/kubeqemu/internal/importer/remote"
 	"github.com/kubeqemu/kubeqemu/internal/importer/serve"
-	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -45,6 +44,7 @@ const (
 type program struct {
 	fill.Config
 	file, device, image, termination, listen string
+	imageSocket                              string
 	claimFile, claimDevice, peerListen       string
 }
 
@@ -58,6 +58,7 @@ func main() {
 	flag.StringVar(&p.Credentials, "credentials", importer.CredentialsFolder, "`folder` with a user and a password")
 	flag.StringVar(&p.Headers, "headers", importer.HeadersFolder, "`folder` with folders of secret headers")
 	flag.StringVar(&p.image, "image", importer.ImageFolder, "`folder` with the files of a container image")
+	flag.StringVar(&p.imageSocket, "image-socket", layout.ImageSocket(layout.ImageDir, importer.ImageName), "`socket` of the container that hands out the image's disk, where there is no such folder")
 	flag.StringVar(&p.claimFile, "claim", importer.ClaimFile, "`file` that is served to the peer, of a claim of mode Filesystem")
 	flag.StringVar(&p.claimDevice, "claim-device", importer.ClaimDevice, "`device` that is served to the peer, of a claim of mode Block")
 	flag.StringVar(&p.peerListen, "peer", net.JoinHostPort("", strconv.Itoa(importer.PeerPort)), "`address` to serve the peer at")
@@ -111,7 +112,7 @@ func (p *program) fillDisk(ctx context.Context, began time.Time) error {
 		return err
 	}
 	p.Node = append(p.Node, routed...)
-	p.Image = func() (*os.File, error) { return diskimage.OpenOnly(p.image) }
+	p.Image = p.openImage
 	mux := http.NewServeMux()
 	if p.Task.Source.Claim != nil {
 		pair, err := peer.New(true)

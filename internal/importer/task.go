@@ -52,6 +52,8 @@ const (
 	HeadersFolder = "/import/headers"
 	// ImageFolder has the files of a container image.
 	ImageFolder = "/import/image"
+	// ImageName is what the folder with the socket has for a name, where a container of the pod hands the disk out.
+	ImageName = "image"
 	// ClaimFile and ClaimDevice are the disk that a pod serves to its peer, by the claim's volume mode.
 	ClaimFile   = "/import/claim/disk.img"
 	ClaimDevice = "/dev/claim"
@@ -119,8 +121,8 @@ type Peer struct {
 // the importer waits for the image to be sent again.
 type Upload struct{}
 
-// Image is a container disk: an image volume of the pod, which the node has pulled, at ImageFolder. Its
-// disk is the only file in the image's folder /disk, in one of HTTP's formats without compression.
+// Image is a container disk, which the node has pulled: an image volume of the pod at ImageFolder, or the image of a
+// container that hands out its disk. The disk is the only file in the image's folder /disk, in one of HTTP's formats without compression.
 type Image struct{}
 
 // Blank is a disk of zeros.

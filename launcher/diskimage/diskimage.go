@@ -25,50 +25,52 @@ var ErrUnusable = errors.New("disk image cannot be used")
 // root's folder "disk", as in KubeVirt's container disks. The returned path is relative to
 // root. Find follows no symbolic link, and opens nothing outside root.
 func Find(root, name string) (qemuargs.ImageFacts, error) {
-	dir, err := os.Open(root)
-	if err != nil {
-		return qemuargs.ImageFacts{}, fmt.Errorf("open image volume: %w", err)
-	}
-	defer dir.Close()
-	if name == "" {
-		if name, err = onlyFile(dir); err != nil {
-			return qemuargs.ImageFacts{}, err
-		}
-	}
-	f, name, err := openRegular(dir, name)
+	f, name, err := Open(root, name)
 	if err != nil {
 		return qemuargs.ImageFacts{}, err
 	}
 	defer f.Close()
-	stat, err := f.Stat()
+	info, err := Facts(f)
 	if err != nil {
-		return qemuargs.ImageFacts{}, fmt.Errorf("stat /%s: %w", name, err)
-	}
-	info := qemuargs.ImageFacts{Path: name}
-	if info.Format, info.VirtualSize, err = header(f, stat.Size()); err != nil {
 		return qemuargs.ImageFacts{}, fmt.Errorf("/%s: %w", name, err)
 	}
-	if direct, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECT); err == nil {
+	info.Path = name
+	return info, nil
+}
+
+// Open opens the disk at name inside the folder root, and returns its path below root too. An empty name means the only
+// file in root's folder "disk". Open follows no symbolic link, and opens nothing outside root.
+func Open(root, name string) (*os.File, string, error) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return nil, "", fmt.Errorf("open the container image: %w", err)
+	}
+	defer dir.Close()
+	if name == "" {
+		if name, err = onlyFile(dir); err != nil {
+			return nil, "", err
+		}
+	}
+	return openRegular(dir, name)
+}
+
+// Facts returns what the header of an open image says. The facts have no path.
+func Facts(f *os.File) (qemuargs.ImageFacts, error) {
+	stat, err := f.Stat()
+	if err != nil {
+		return qemuargs.ImageFacts{}, fmt.Errorf("stat the image: %w", err)
+	}
+	var info qemuargs.ImageFacts
+	if info.Format, info.VirtualSize, err = header(f, stat.Size()); err != nil {
+		return qemuargs.ImageFacts{}, err
+	}
+	// The file is opened anew: the flags of f are those of each copy of its descriptor.
+	direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDONLY|unix.O_DIRECT, 0)
+	if err == nil {
 		info.Direct = true
 		direct.Close()
 	}
 	return info, nil
-}
-
-// OpenOnly opens the only file in the folder "disk" of root, which must be a regular file. OpenOnly
-// follows no symbolic link, and opens nothing outside root.
-func OpenOnly(root string) (*os.File, error) {
-	dir, err := os.Open(root)
-	if err != nil {
-		return nil, fmt.Errorf("open image volume: %w", err)
-	}
-	defer dir.Close()
-	name, err := onlyFile(dir)
-	if err != nil {
-		return nil, err
-	}
-	f, _, err := openRegular(dir, name)
-	return f, err
 }
 
 // FindFile finds the regular file at name inside the folder root and returns

@@ -436,7 +436,7 @@ func TestOpenFollowsNoLink(t *testing.T) {
 	if err := os.WriteFile(disk, []byte("content"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f, err := OpenOnly(root)
+	f, _, err := Open(root, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +449,7 @@ func TestOpenFollowsNoLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, root := range []string{root, t.TempDir()} {
-		if f, err := OpenOnly(root); !errors.Is(err, ErrUnusable) {
+		if f, _, err := Open(root, ""); !errors.Is(err, ErrUnusable) {
 			t.Errorf("opened %v (%v)", f, err)
 		}
 	}

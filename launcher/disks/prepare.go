@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
+	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -39,7 +40,10 @@ func (f Folders) Prepare(ctx context.Context, request *control.StartRequest, fil
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return openVolumes(waiting, &request.Machine, files, log)
+	if err := openVolumes(waiting, &request.Machine, files, log); err != nil {
+		return err
+	}
+	return f.openImages(ctx, &request.Machine, files)
 }
 
 // refuseIncomplete fails if a migration has left one of the disks half copied.
@@ -107,6 +111,23 @@ func openVolumes(ctx context.Context, m *qemuargs.Machine, files map[string]*os.
 			}
 			files[i.String()] = f
 		}
+	}
+	return nil
+}
+
+// openImages gets the images that containers of the pod hand out, and adds them to files by name.
+func (f Folders) openImages(ctx context.Context, m *qemuargs.Machine, files map[string]*os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, sidecar.Patience)
+	defer cancel()
+	for i := range m.Disks {
+		if m.Disks[i].Image.Volume != qemuargs.HandedOut {
+			continue
+		}
+		file, err := f.openHandedOut(ctx, &m.Disks[i])
+		if err != nil {
+			return err
+		}
+		files[qemuargs.Inherited{Kind: qemuargs.InheritedImage, Name: m.Disks[i].Name}.String()] = file
 	}
 	return nil
 }

@@ -19,8 +19,17 @@ const (
 	OverlayDir = "/var/lib/kubeqemu/overlays"
 	// ImageVolumeDir holds one folder per container disk: the whole image.
 	ImageVolumeDir = "/var/lib/kubeqemu/images"
-	// KernelDir holds the image of a kernel that is booted directly.
+	// KernelDir holds the image of a kernel that is booted directly, or the copies of that image's files.
 	KernelDir = "/var/lib/kubeqemu/kernel"
+	// ImageDir holds one folder per container disk that a container of its own hands out, with that container's socket. The
+	// folder is that container's too, so nothing in it is believed. ImageSocketDir is where the container has its socket.
+	ImageDir       = "/run/kubeqemu-images"
+	ImageSocketDir = "/run/kubeqemu-image"
+	// ProgramDir holds the pod's own program for the containers of the pod that have a tenant's image. It is mounted at
+	// the root, over whatever the image has there.
+	ProgramDir = "/kubeqemu"
+	// Program is that program.
+	Program = ProgramDir + "/program"
 	// SecretDir holds one folder per Secret with cloud-init data.
 	SecretDir = "/var/lib/kubeqemu/secrets"
 	// ConfigDir holds one folder per volume of which the launcher makes a disk.
@@ -90,6 +99,19 @@ func Below(root, name string) string {
 
 // ImageVolume returns the folder of a container disk's image.
 func ImageVolume(volume string) string { return path.Join(ImageVolumeDir, volume) }
+
+// imageSocket is the socket's name in its folder.
+const imageSocket = "image.sock"
+
+// ImageFolder returns the folder with the socket of the container that hands out a container disk, in the launcher's
+// container.
+func ImageFolder(volume string) string { return path.Join(ImageDir, volume) }
+
+// ImageSocket returns the socket of the container that hands out a container disk. dir is ImageDir, or stands for it.
+func ImageSocket(dir, volume string) string { return path.Join(dir, volume, imageSocket) }
+
+// OwnImageSocket returns the same socket in that container.
+func OwnImageSocket() string { return path.Join(ImageSocketDir, imageSocket) }
 
 // Claim returns the folder of the volume of a PersistentVolumeClaim, or of a hostDisk.
 func Claim(volume string) string { return path.Join(ClaimDir, volume) }

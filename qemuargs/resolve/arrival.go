@@ -68,6 +68,9 @@ func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.
 	if err := checkDisks(&vmi.Spec.Domain.Devices, m.Disks); err != nil {
 		return nil, err
 	}
+	if err := takeImages(vmi, &m, host); err != nil {
+		return nil, err
+	}
 	if err := chooseIO(vmi, &m, host); err != nil {
 		return nil, err
 	}
@@ -125,9 +128,30 @@ func checkDisks(devices *v1.Devices, has []qemuargs.Disk) error {
 	return nil
 }
 
+// takeImages takes the images of container disks where this node's pod has them: by a path, or by a container that hands
+// them out. What the guest sees of an image must be the same: a tag may name another image by now.
+func takeImages(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host) error {
+	m.Disks = append([]qemuargs.Disk(nil), m.Disks...)
+	for _, v := range vmi.Spec.Volumes {
+		at := slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == v.Name })
+		if v.ContainerDisk == nil || at < 0 {
+			continue
+		}
+		d, facts := &m.Disks[at], host.ContainerDisks[v.Name]
+		switch {
+		case facts.Error != "":
+			return fmt.Errorf("the disk %.64q cannot be had here: %s", d.Name, facts.Error)
+		case facts.Format != d.Image.Format, d.Overlay != nil && d.Overlay.VirtualSize != facts.VirtualSize:
+			return fmt.Errorf("the disk %.64q has an image here of the format %s with %d bytes, and another at the source",
+				d.Name, facts.Format, facts.VirtualSize)
+		}
+		d.Image = containerImage(facts)
+	}
+	return nil
+}
+
 // chooseIO chooses the kinds of I/O anew, which the guest does not see.
 func chooseIO(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host) error {
-	m.Disks = append([]qemuargs.Disk(nil), m.Disks...)
 	wanted := map[string]v1.DriverIO{}
 	for _, d := range vmi.Spec.Domain.Devices.Disks {
 		wanted[d.Name] = d.IO

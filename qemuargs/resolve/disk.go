@@ -179,11 +179,20 @@ func source(disk *qemuargs.Disk, volume v1.Volume, host Host, path *field.Path) 
 	case facts.VirtualSize%512 != 0:
 		return field.Invalid(path, image, fmt.Sprintf("its size, %d bytes, is not a multiple of 512; make it longer: truncate -s %%512 FILE", facts.VirtualSize))
 	}
-	disk.Image = qemuargs.Image{Path: facts.Path, Format: facts.Format, Direct: facts.Direct}
+	disk.Image = containerImage(facts)
 	if !disk.ReadOnly {
 		disk.Overlay = &qemuargs.Overlay{Path: layout.Below(host.Root, layout.Overlay(volume.Name)), VirtualSize: facts.VirtualSize, Direct: host.OverlayDirect}
 	}
 	return nil
+}
+
+// containerImage returns the image of a container disk, by what was found out of it.
+func containerImage(facts qemuargs.ImageFacts) qemuargs.Image {
+	image := qemuargs.Image{Path: facts.Path, Format: facts.Format, Direct: facts.Direct}
+	if facts.HandedOut {
+		image.Path, image.Volume = "", qemuargs.HandedOut
+	}
+	return image
 }
 
 // claim fills in the image on a PersistentVolumeClaim.

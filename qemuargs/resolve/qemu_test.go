@@ -360,6 +360,21 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 				t.Fatal(err)
 			}
 			add(f)
+		case qemuargs.InheritedImage:
+			d := m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
+			path := filepath.Join(t.TempDir(), d.Name)
+			create(t, path, d.Image.Format)
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Image.Direct {
+				err = diskimage.SetDirect(f)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			add(f)
 		case qemuargs.InheritedDisk:
 			d := m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
 			flags := os.O_RDWR

@@ -77,7 +77,11 @@ func TestConfigVolumes(t *testing.T) {
 		}
 	}
 	asked := handover.Inspection(v.vmi)
-	for i, facts := range v.folder.folders().Inspect(asked).ConfigVolumes {
+	reply, err := v.folder.folders().Inspect(t.Context(), asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, facts := range reply.ConfigVolumes {
 		if facts.Error != "" || facts.Size == 0 {
 			t.Errorf("%s: %+v", asked.ConfigVolumes[i].Volume, facts)
 		}

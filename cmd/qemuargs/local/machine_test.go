@@ -162,7 +162,10 @@ func inCluster(t *testing.T, v *vm, data string) *qemuargs.Machine {
 	write(t, claims+"/template/disk.img", 2<<20)
 	asked := handover.Inspection(v.vmi)
 	asked.Claims = []control.Claim{{Volume: "data"}, {Volume: "template", ReadOnly: true}}
-	reply := v.folder.folders().Inspect(asked)
+	reply, err := v.folder.folders().Inspect(t.Context(), asked)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Rename(claims+"/data/disk.img", data); err != nil {
 		t.Fatal(err)
 	}

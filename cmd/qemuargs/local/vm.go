@@ -273,7 +273,11 @@ func (v *vm) host(ctx context.Context) (resolve.Host, error) {
 	if err := v.folder.writeConfig(files); err != nil {
 		return host, err
 	}
-	if err := handover.Take(&host, asked, v.folder.folders().Inspect(asked)); err != nil {
+	reply, err := v.folder.folders().Inspect(ctx, asked)
+	if err != nil {
+		return host, err
+	}
+	if err := handover.Take(&host, asked, reply); err != nil {
 		return host, err
 	}
 	for _, volume := range v.vmi.Spec.Volumes {

@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/kubeqemu/kubeqemu/controllers/node/peers"
@@ -37,6 +38,9 @@ func movedHost(offer *peers.Offer, here resolve.Host, knows control.Commands) (s
 		return "", nil
 	}
 	host.VhostNet = host.VhostNet && here.VhostNet
+	if host.ContainerDisks != nil { // each node's pod has them in its own way
+		maps.Copy(host.ContainerDisks, here.ContainerDisks)
+	}
 	if usesAIO(&offer.Machine) {
 		host.AIO.Native = host.AIO.Native && here.AIO.Native
 	}

@@ -180,13 +180,24 @@ func (a *Arrivals) machine(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	}
 	host := resolve.Host{Accelerator: choice.Accelerator, QEMUVersion: launcher.QEMUVersion,
 		VhostNet: a.Starter.Wiring.HasVhostNet(vmi, launcher, choice.Accelerator)}
-	if usesAIO(&offer.Machine) {
-		var reply control.InspectReply
-		if err := launcher.Call(ctx, control.CommandInspect, control.InspectRequest{}, &reply); err != nil {
-			return nil, host, fmt.Errorf("ask for the kinds of I/O: %w", err)
-		}
-		host.AIO = reply.AIO
+	if err := inspectArrival(ctx, vmi, launcher, offer, &host); err != nil {
+		return nil, host, err
 	}
 	machine, err := resolve.Arrival(vmi, resolve.Origin{Machine: offer.Machine, QEMUVersion: offer.QEMUVersion}, host)
 	return machine, host, err
+}
+
+// inspectArrival puts into host what the target's pod alone can see: its kinds of I/O, and how container disks come to
+// it. That may be in another way than at the source.
+func inspectArrival(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher *sessions.Session,
+	offer *peers.Offer, host *resolve.Host) error {
+	request := control.InspectRequest{ContainerDisks: handover.Inspection(vmi).ContainerDisks}
+	if !usesAIO(&offer.Machine) && len(request.ContainerDisks) == 0 {
+		return nil
+	}
+	var reply control.InspectReply
+	if err := launcher.Call(ctx, control.CommandInspect, request, &reply); err != nil {
+		return fmt.Errorf("inspect the container disks and the kinds of I/O: %w", err)
+	}
+	return handover.Take(host, request, reply)
 }

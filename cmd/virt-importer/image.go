@@ -1,0 +1,23 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
+	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
+)
+
+// openImage opens the disk of the container image that is imported. The image is a volume of this container, or a
+// container of its own hands its disk out.
+func (p *program) openImage() (*os.File, error) {
+	if _, err := os.Stat(p.image); !errors.Is(err, fs.ErrNotExist) {
+		f, _, err := diskimage.Open(p.image, "")
+		return f, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sidecar.Patience)
+	defer cancel()
+	return sidecar.Receive(ctx, p.imageSocket)
+}

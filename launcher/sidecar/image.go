@@ -1,0 +1,180 @@
+package sidecar
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A container disk is the file of another image. Where pods have no image volumes, a container of that image opens the
+// file, and hands its descriptor to whoever connects to its socket: the launcher's container. The descriptor outlives
+// the container. So QEMU goes on when the container is restarted.
+
+const (
+	// handPatience bounds the write and the read of one answer: neither end waits for the other's program.
+	handPatience = 5 * time.Second
+	// maxAnswer is how long an answer may be, in bytes.
+	maxAnswer = 4 << 10
+)
+
+// handed is the answer to a connection. The file goes beside it.
+type handed struct {
+	// Error says why there is no file.
+	Error string `json:"error,omitempty"`
+}
+
+// HandOut listens at a socket until ctx ends, and answers each connection with a file that open has opened for it, or
+// with open's error. Each connection gets an open file of its own: the flags of one, such as O_DIRECT, are not the
+// other's.
+func HandOut(ctx context.Context, socket string, open func() (*os.File, error)) error {
+	listener, err := listenAnew(socket)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { listener.Close() })()
+	defer listener.Close()
+	for {
+		conn, err := listener.AcceptUnix()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("take a connection: %w", err)
+		}
+		// Whoever connects and has gone again does not matter.
+		_ = hand(conn, open)
+	}
+}
+
+func hand(conn *net.UnixConn, open func() (*os.File, error)) error {
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(handPatience)); err != nil {
+		return err
+	}
+	var answer handed
+	var rights []byte
+	f, err := open()
+	if err != nil {
+		answer.Error = cut(err.Error())
+	} else {
+		defer f.Close()
+		rights = unix.UnixRights(int(f.Fd()))
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	_, _, err = conn.WriteMsgUnix(text, rights, nil)
+	return err
+}
+
+// cut returns a text that fits into an answer, whatever JSON makes of its bytes.
+func cut(text string) string {
+	const most = maxAnswer / 8
+	return text[:min(len(text), most)]
+}
+
+// ErrNotHandedOut: the container has no file to hand out. The error's text is the container's own.
+var ErrNotHandedOut = errors.New("the container has no such disk")
+
+// Receive returns the file that a container hands out at a socket. It waits until the container listens, but not after
+// ctx has ended. Whoever has the container may answer anything. So the file is one that can be read and not be written,
+// and is a regular file: opening and reading it waits for nobody.
+func Receive(ctx context.Context, socket string) (*os.File, error) {
+	raw, err := Connect(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	defer raw.Close()
+	conn, err := net.FileConn(raw)
+	if err != nil {
+		return nil, fmt.Errorf("use the connection: %w", err)
+	}
+	defer conn.Close()
+	deadline := time.Now().Add(handPatience)
+	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
+		deadline = end
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, fmt.Errorf("use the connection: %w", err)
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("use the connection: %w", ErrNoSocket)
+	}
+	return receive(unixConn)
+}
+
+func receive(conn *net.UnixConn) (*os.File, error) {
+	text, rights := make([]byte, maxAnswer), make([]byte, unix.CmsgSpace(4))
+	n, nr, flags, _, err := conn.ReadMsgUnix(text, rights)
+	if err != nil {
+		return nil, fmt.Errorf("wait for the file: %w", err)
+	}
+	files, err := filesIn(rights[:nr])
+	if err == nil && (flags&unix.MSG_CTRUNC != 0 || len(files) > 1) {
+		err = errors.New("there came more than one file")
+	}
+	var answer handed
+	if err == nil {
+		err = json.Unmarshal(text[:n], &answer)
+	}
+	switch {
+	case err != nil:
+	case answer.Error != "":
+		err = fmt.Errorf("%w: %s", ErrNotHandedOut, cut(answer.Error))
+	case len(files) == 0:
+		err = errors.New("there came no file")
+	default:
+		err = onlyRead(files[0])
+	}
+	if err != nil {
+		for _, f := range files {
+			f.Close()
+		}
+		return nil, err
+	}
+	return files[0], nil
+}
+
+// filesIn returns the files of a message.
+func filesIn(rights []byte) (files []*os.File, err error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, fmt.Errorf("read what came beside the answer: %w", err)
+	}
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // another kind of message
+		}
+		for _, fd := range fds {
+			syscall.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "image"))
+		}
+	}
+	return files, nil
+}
+
+// onlyRead fails unless a file is a regular one that is open for reading alone.
+func onlyRead(f *os.File) error {
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return fmt.Errorf("look how the file is open: %w", err)
+	}
+	if flags&(unix.O_ACCMODE|unix.O_PATH) != unix.O_RDONLY {
+		return errors.New("the file is not open for reading alone")
+	}
+	stat, err := f.Stat()
+	if err == nil && !stat.Mode().IsRegular() {
+		err = fmt.Errorf("it is a %s, and not a regular file", stat.Mode().Type())
+	}
+	return err
+}

@@ -1,0 +1,82 @@
+package sidecar
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// CopyRoot copies the file system with this container's image to a folder: its folders, files and symbolic links, with
+// their modes. Of what is mounted there, such as /dev, it makes an empty folder. It replaces what is left of an earlier
+// copy.
+func CopyRoot(root, folder string) error {
+	own, err := os.Stat(root)
+	if err != nil {
+		return fmt.Errorf("look at the image: %w", err)
+	}
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("read the image: %w", err)
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return fmt.Errorf("read the image: %w", err)
+		}
+		below, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(folder, below)
+		switch {
+		case entry.IsDir() && !sameDevice(own, info):
+			return cmp.Or(makeFolder(to, 0o755), fs.SkipDir)
+		case !sameDevice(own, info):
+			return nil
+		case entry.IsDir():
+			return makeFolder(to, info.Mode().Perm())
+		case info.Mode()&fs.ModeSymlink != 0:
+			return copyLink(path, to)
+		case info.Mode().IsRegular():
+			return copyRegular(path, to, info.Mode().Perm())
+		}
+		return nil
+	})
+}
+
+func sameDevice(a, b fs.FileInfo) bool {
+	of, ok := a.Sys().(*syscall.Stat_t)
+	is, ok2 := b.Sys().(*syscall.Stat_t)
+	return ok && ok2 && of.Dev == is.Dev
+}
+
+func makeFolder(path string, mode os.FileMode) error {
+	// The owner may write into each, or a folder of mode 0555 could not be filled.
+	if err := os.MkdirAll(path, mode|0o700); err != nil {
+		return fmt.Errorf("make a folder of the copy: %w", err)
+	}
+	return nil
+}
+
+func copyLink(from, to string) error {
+	target, err := os.Readlink(from)
+	if err == nil {
+		_ = os.Remove(to) // of an earlier copy
+		err = os.Symlink(target, to)
+	}
+	if err != nil {
+		return fmt.Errorf("copy a link: %w", err)
+	}
+	return nil
+}
+
+func copyRegular(from, to string, mode os.FileMode) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("copy a file: %w", err)
+	}
+	defer f.Close()
+	return copyTo(f, to, mode)
+}
