@@ -45,6 +45,9 @@ func (h harmless) has(value any) bool {
 	if n, ok := value.(float64); ok && h.most > 0 {
 		return n <= float64(h.most)
 	}
+	if list, ok := value.([]any); ok {
+		return !slices.ContainsFunc(list, func(entry any) bool { return !h.has(entry) })
+	}
 	return slices.Contains(h.texts, fmt.Sprint(value)) || h.allBut != "" && value != h.allBut
 }
 
@@ -147,8 +150,10 @@ var ineffectiveFields = []ineffectiveField{
 	{path: "configuration.network.permitSlirpInterface", why: "slirp interfaces are refused"},
 	{path: "configuration.network.binding", why: "interfaces are refused that name a plugin with more than " +
 		"domainAttachmentType managedTap and migration", asHere: harmless{bindings: true}},
-	{path: developer + "featureGates", why: "what is supported needs no gate, and the rest is refused by name"},
-	{path: developer + "disabledFeatureGates", why: "what is supported needs no gate"},
+	{path: developer + "featureGates", why: "what is supported needs no gate but " + ImageVolumeGate +
+		", and the rest is refused by name", asHere: harmless{texts: []string{ImageVolumeGate}}},
+	{path: developer + "disabledFeatureGates", why: "what is supported needs no gate but " + ImageVolumeGate,
+		asHere: harmless{texts: []string{ImageVolumeGate}}},
 	{path: developer + "pvcTolerateLessSpaceUpToPercent", why: "a disk may be 10 % smaller than its claim",
 		asHere: harmless{texts: []string{"10"}}},
 	{path: developer + "minimumReservePVCBytes", why: "5.5 % of a claim are left to its file system"},

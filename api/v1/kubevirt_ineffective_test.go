@@ -44,6 +44,8 @@ var effective = map[string]string{
 	"configuration.evictionStrategy":                               "TestApplyClusterDefaults",
 	"configuration.vmStateStorageClass":                            "controllers/vmi TestStateClaimIsMadeOnceBeforeThePod",
 	"configuration.obsoleteCPUModels":                              "controllers/nodelabel TestCPULabels",
+	developer + "featureGates":                                     "controllers/images TestWhichWay",
+	developer + "disabledFeatureGates":                             "controllers/images TestWhichWay",
 	"configuration.vmRolloutStrategy":                              "api/v1 TestWhichTemplateChangesNeedARestart",
 	"configuration.commonInstancetypesDeployment.enabled":          "controllers/instancetypes TestInstallAndRemove",
 	migrations + "parallelMigrationsPerCluster":                    "controllers/migration TestWhichMigrationBeginsNext",

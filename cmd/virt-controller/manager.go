@@ -23,6 +23,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/controllers/certificates"
 	"github.com/kubeqemu/kubeqemu/controllers/filler"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/controllers/instancetypes"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
@@ -101,10 +102,12 @@ func setUp(mgr ctrl.Manager, o options) error {
 		return err
 	}
 	policies := &migration.Policies{Live: mgr.GetAPIReader(), Clock: c}
+	imageWay := (&images.Finder{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: cluster, Clock: c}).Way
 	vmis := &vmi.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: c,
 		Events:  events,
 		Config:  vmi.PodConfig{LauncherImage: o.launcherImage, ARM64Image: o.arm64Image},
+		Images:  imageWay,
 		Cluster: cluster,
 		Follow:  o.follow,
 		Presets: presets.In,
@@ -147,7 +150,7 @@ func setUp(mgr ctrl.Manager, o options) error {
 	if err := wellKnown.Setup(mgr); err != nil {
 		return fmt.Errorf("set up instancetypes controller: %w", err)
 	}
-	volumes, err := addFiller(mgr, o, events)
+	volumes, err := addFiller(mgr, o, events, imageWay)
 	if err != nil {
 		return err
 	}
@@ -167,7 +170,8 @@ func setUp(mgr ctrl.Manager, o options) error {
 }
 
 // addFiller has virt-controller fill DataVolumes, if it was told to.
-func addFiller(mgr ctrl.Manager, o options, recorder events.EventRecorder) (*filler.Filler, error) {
+func addFiller(mgr ctrl.Manager, o options, recorder events.EventRecorder,
+	way func(context.Context) (images.Way, error)) (*filler.Filler, error) {
 	dialer, err := portforward.New(mgr.GetConfig())
 	if err != nil {
 		return nil, err
@@ -176,6 +180,7 @@ func addFiller(mgr ctrl.Manager, o options, recorder events.EventRecorder) (*fil
 		Enabled: o.dataVolumes,
 		Client:  mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: recorder,
 		Config: filler.Config{Image: o.launcherImage, Forbidden: o.forbidden, Permitted: o.permitted},
+		Images: way,
 		Dial:   filler.Forward(dialer),
 	}
 	if err := f.Setup(mgr); err != nil {

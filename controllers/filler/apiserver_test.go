@@ -20,6 +20,7 @@ import (
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
 	"github.com/kubeqemu/kubeqemu/internal/portforward"
@@ -507,6 +508,18 @@ func policies(p *plane) {
 		change(pod)
 		return pod
 	}
+	// A pod without image volumes has two containers more.
+	handedOut := func(change func(*corev1.Pod)) client.Object {
+		v, config := v.DeepCopy(), testConfig
+		v.Spec.Source = &cdi.DataVolumeSource{Registry: &cdi.DataVolumeSourceRegistry{URL: ptr.To("docker://disk.example/x:1")}}
+		config.Images = images.Containers
+		pod, err := podOf(v, claim, config, 0)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		change(pod)
+		return pod
+	}
 	sourcePod := func(change func(*corev1.Pod)) client.Object {
 		from := goldenClaim("2Gi")
 		from.Namespace = "default"
@@ -533,6 +546,9 @@ func policies(p *plane) {
 	}), client.DryRunAll); err != nil {
 		p.t.Errorf("an importer pod with an SELinux level, as OpenShift gives it, is refused: %v", err)
 	}
+	if err := controller.Create(p.t.Context(), handedOut(func(*corev1.Pod) {}), client.DryRunAll); err != nil {
+		p.t.Errorf("an importer pod with a container for the image is refused: %v", err)
+	}
 	if err := controller.Create(p.t.Context(), sourcePod(func(*corev1.Pod) {}), client.DryRunAll); err != nil {
 		p.t.Errorf("a source pod is refused: %v", err)
 	}
@@ -550,11 +566,37 @@ func policies(p *plane) {
 		}
 	}
 	for name, object := range map[string]client.Object{
-		"another name":       pod(func(pod *corev1.Pod) { pod.Name = "other" }),
-		"nobody's":           pod(func(pod *corev1.Pod) { pod.OwnerReferences = nil }),
-		"another command":    pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Command = []string{"sh"} }),
-		"more arguments":     pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Args = []string{"x"} }),
-		"a second container": pod(func(pod *corev1.Pod) { pod.Spec.InitContainers = []corev1.Container{{Name: "x", Image: "x"}} }),
+		"another name":           pod(func(pod *corev1.Pod) { pod.Name = "other" }),
+		"nobody's":               pod(func(pod *corev1.Pod) { pod.OwnerReferences = nil }),
+		"another command":        pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Command = []string{"sh"} }),
+		"more arguments":         pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Args = []string{"x"} }),
+		"a second container":     pod(func(pod *corev1.Pod) { pod.Spec.InitContainers = []corev1.Container{{Name: "x", Image: "x"}} }),
+		"an image that runs":     handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[1].Command = []string{"sh"} }),
+		"an image's own program": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[1].VolumeMounts = nil }),
+		"a program of elsewhere": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[0].Image = "x" }),
+		"a program that is written": handedOut(func(pod *corev1.Pod) {
+			pod.Spec.InitContainers[1].VolumeMounts[0].ReadOnly = false
+		}),
+		"a claim in the image's container": handedOut(func(pod *corev1.Pod) {
+			mounts := &pod.Spec.InitContainers[1].VolumeMounts
+			*mounts = append(*mounts, corev1.VolumeMount{Name: "disk", MountPath: "/x"})
+		}),
+		"a Secret in the image's container": handedOut(func(pod *corev1.Pod) {
+			pod.Spec.InitContainers[1].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "x"}}}}
+		}),
+		"privilege in the image's container": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[1].SecurityContext = nil }),
+		"three more": handedOut(func(pod *corev1.Pod) {
+			more := *pod.Spec.InitContainers[1].DeepCopy()
+			more.Name = "more"
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, more)
+		}),
+		"one more": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers = pod.Spec.InitContainers[:1] }),
+		"a source pod with an image": sourcePod(func(pod *corev1.Pod) {
+			with := handedOut(func(*corev1.Pod) {}).(*corev1.Pod).Spec
+			pod.Spec.InitContainers = with.InitContainers
+			pod.Spec.Volumes = append(pod.Spec.Volumes, with.Volumes[len(with.Volumes)-2:]...)
+		}),
 		"a launcher's label": pod(func(pod *corev1.Pod) { pod.Labels[v1.CreatedByLabel] = "x" }),
 		"a launcher's name":  pod(func(pod *corev1.Pod) { pod.Labels[v1.AppLabel] = "virt-launcher" }),
 		"the node's network": pod(func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }),

@@ -13,6 +13,7 @@ import (
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 )
 
 // DefaultPeriod is how often a Filler looks whether it fills DataVolumes.
@@ -34,6 +35,8 @@ type Filler struct {
 	Clock  clock.Clock
 	Events events.EventRecorder
 	Config Config
+	// Images returns how images come to new pods. A nil function means images.Volumes.
+	Images func(context.Context) (images.Way, error)
 	// Period is DefaultPeriod, or shorter in a test.
 	Period time.Duration
 	// Dial connects to importers.

@@ -14,7 +14,9 @@ import (
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
 const (
@@ -37,6 +39,8 @@ const (
 type Config struct {
 	// Image has virt-importer: the launcher's image.
 	Image string
+	// Images is how the image of a registry comes to a pod. Empty is images.Volumes.
+	Images images.Way
 	// Forbidden and Permitted are blocks of addresses of sources, as in importer.Task.
 	Forbidden, Permitted []string
 }
@@ -71,7 +75,7 @@ func podOf(volume *cdi.DataVolume, claim *corev1.PersistentVolumeClaim, config C
 		addFiles(pod, source.HTTP)
 	}
 	if source != nil && source.Registry != nil {
-		addImage(pod, source.Registry)
+		addImage(pod, source.Registry, config.Images)
 	}
 	return pod, nil
 }
@@ -173,9 +177,19 @@ func addClaim(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
 }
 
 // addImage gives the pod a container disk, which the node pulls.
-func addImage(pod *corev1.Pod, registry *cdi.DataVolumeSourceRegistry) {
-	mount(pod, "image", importer.ImageFolder, corev1.VolumeSource{
-		Image: &corev1.ImageVolumeSource{Reference: registry.Reference(), PullPolicy: corev1.PullIfNotPresent}})
+func addImage(pod *corev1.Pod, registry *cdi.DataVolumeSourceRegistry, way images.Way) {
+	if way == images.Containers {
+		images.AddDisk(pod, images.Image{Container: importer.ImageName, Reference: registry.Reference(),
+			Policy: corev1.PullIfNotPresent, At: layout.ImageFolder(importer.ImageName),
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(1, resource.DecimalSI),
+					corev1.ResourceMemory: *resource.NewQuantity(4*mebibyte, resource.BinarySI)},
+				Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(40*mebibyte, resource.BinarySI)},
+			}}, "")
+	} else {
+		mount(pod, importer.ImageName, importer.ImageFolder, corev1.VolumeSource{
+			Image: &corev1.ImageVolumeSource{Reference: registry.Reference(), PullPolicy: corev1.PullIfNotPresent}})
+	}
 	if registry.Platform != nil && registry.Platform.Architecture != "" {
 		pod.Spec.NodeSelector = map[string]string{corev1.LabelArchStable: registry.Platform.Architecture}
 	}

@@ -28,6 +28,7 @@ import (
 
 	cdi "github.com/kubeqemu/kubeqemu/api/cdi/v1beta1"
 	"github.com/kubeqemu/kubeqemu/controllers/datavolume"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/storageclass"
 	"github.com/kubeqemu/kubeqemu/internal/importer"
@@ -51,6 +52,7 @@ type Reconciler struct {
 	Clock      clock.PassiveClock
 	Events     events.EventRecorder
 	Config     Config
+	Images     func(context.Context) (images.Way, error) // as the Filler's
 	Progresses Progresses
 	// Ours says whether DataVolumes are this controller's to fill. Each step asks before it changes
 	// anything: CDI may have come since the last look.

@@ -19,9 +19,12 @@ func applyCluster(pod *corev1.Pod, config *v1.KubeVirtConfiguration) {
 		spec.RuntimeClassName = ptr.To(class)
 	}
 	if config.ImagePullPolicy != "" {
-		spec.Containers[0].ImagePullPolicy = config.ImagePullPolicy
+		launcher := &spec.Containers[0]
+		launcher.ImagePullPolicy = config.ImagePullPolicy
 		for i := range spec.InitContainers {
-			spec.InitContainers[i].ImagePullPolicy = config.ImagePullPolicy
+			if spec.InitContainers[i].Image == launcher.Image { // that of a container disk has its volume's policy
+				spec.InitContainers[i].ImagePullPolicy = config.ImagePullPolicy
+			}
 		}
 	}
 	if profile := config.LocalhostProfile(); profile != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeqemu/kubeqemu/api/migrations/v1alpha1"
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/follow"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -30,6 +31,8 @@ type Reconciler struct {
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
 	Config PodConfig
+	// Images returns how images come to new pods. A nil function means images.Volumes.
+	Images func(context.Context) (images.Way, error)
 	// Cluster returns the cluster's configuration. A nil function means an empty
 	// configuration.
 	Cluster func(context.Context) (*v1.KubeVirtConfiguration, error)

@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/handover"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
@@ -42,6 +43,8 @@ type PodConfig struct {
 	LauncherImage string
 	// ARM64Image is that of a launcher for nodes of amd64 that emulates guests of arm64.
 	ARM64Image string
+	// Images is how container disks and kernels come to the pod. Empty is images.Volumes.
+	Images images.Way
 	// Cluster is the cluster's configuration; nil is an empty one. It says which files of the
 	// nodes may be disks, and more; see cluster.go.
 	Cluster *v1.KubeVirtConfiguration
@@ -121,7 +124,7 @@ func Pod(vmi *v1.VirtualMachineInstance, config PodConfig) *corev1.Pod {
 	}
 	addFilesystems(pod, vmi, config)
 	addPasst(pod, vmi, config)
-	addImages(pod, vmi)
+	addImages(pod, vmi, config)
 	addSecrets(pod, vmi)
 	addConfigVolumes(pod, vmi)
 	addClaims(pod, vmi)
@@ -261,37 +264,6 @@ func container(vmi *v1.VirtualMachineInstance, config PodConfig) corev1.Containe
 // launcherProcs returns the variable that says on how many CPUs virt-launcher's goroutines run at the same
 // time. Go keeps memory for each such CPU: virt-launcher would have 2.6 MiB more on a node with 64 CPUs.
 func launcherProcs() corev1.EnvVar { return corev1.EnvVar{Name: "GOMAXPROCS", Value: "2"} }
-
-// addImages mounts the images of container disks and of the kernel.
-func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
-	for _, v := range vmi.Spec.Volumes {
-		if cd := v.ContainerDisk; cd != nil {
-			addImage(pod, layout.PodName("disk", v.Name), layout.ImageVolume(v.Name), cd.Image, cd.ImagePullPolicy,
-				cd.ImagePullSecret)
-		}
-	}
-	if k := vmi.KernelContainer(); k != nil {
-		addImage(pod, "kernel", layout.KernelDir, k.Image, k.ImagePullPolicy, k.ImagePullSecret)
-	}
-}
-
-// addImage mounts an image at a path. An image that is mounted twice is one volume: at every
-// sync of the pod the kubelet looks for each volume's image, and writes an event for it.
-func addImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolicy, secret string) {
-	source := corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: image, PullPolicy: policy}}
-	same := func(v corev1.Volume) bool { return v.Image != nil && *v.Image == *source.Image }
-	if i := slices.IndexFunc(pod.Spec.Volumes, same); i >= 0 {
-		c := &pod.Spec.Containers[0]
-		c.VolumeMounts = append(c.VolumeMounts,
-			corev1.VolumeMount{Name: pod.Spec.Volumes[i].Name, MountPath: path, ReadOnly: true})
-	} else {
-		mount(pod, name, path, source)
-	}
-	reference := corev1.LocalObjectReference{Name: secret}
-	if secret != "" && !slices.Contains(pod.Spec.ImagePullSecrets, reference) {
-		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, reference)
-	}
-}
 
 // addSecrets mounts the Secrets with cloud-init data, of which the launcher reads one key
 // each, and the Secrets with SSH keys and passwords. No component reads these Secrets from the

@@ -20,6 +20,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/api/validation"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/internal/testkit/golden"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
@@ -76,6 +77,21 @@ func TestPodGolden(t *testing.T) {
 	}
 }
 
+// TestPodWithImageContainersGolden: where there are no image volumes, each container disk is a container of its own, and a
+// kernel is copied by one.
+func TestPodWithImageContainersGolden(t *testing.T) {
+	for _, name := range []string{"debian", "placement", "dedicated-cpus"} {
+		config := testConfig
+		config.Images = images.Containers
+		dir := filepath.Join("testdata", name)
+		got, err := yaml.Marshal(Pod(load(t, dir), config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden.Compare(t, filepath.Join(dir, "pod-containers.golden.yaml"), string(got))
+	}
+}
+
 // TestPodIsRestricted: Kubernetes' own checks admit the pod and the consumer to a namespace that enforces the
 // restricted standard.
 func TestPodIsRestricted(t *testing.T) {
@@ -88,6 +104,9 @@ func TestPodIsRestricted(t *testing.T) {
 		for _, emulation := range []bool{false, true} {
 			config := testConfig
 			config.Emulation = emulation
+			if emulation {
+				config.Images = images.Containers
+			}
 			pod, consumer := Pod(load(t, dir), config), Consumer(load(t, dir), config)
 			for _, p := range []*corev1.Pod{pod, consumer} {
 				if r := policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &p.ObjectMeta, &p.Spec)); !r.Allowed {

@@ -61,6 +61,7 @@ func (r *Reconciler) createPod(ctx context.Context, t *turn) (time.Duration, err
 	vmi := t.vmi
 	config, err := r.podConfig(ctx)
 	if err != nil {
+		r.complain(vmi, v1.ReasonFailedCreate, err.Error())
 		return 0, err
 	}
 	if config.Resources, err = r.cardResources(ctx, vmi); err != nil {
@@ -160,6 +161,9 @@ func (r *Reconciler) podConfig(ctx context.Context) (PodConfig, error) {
 	config := r.Config
 	config.Cluster = cluster
 	config.Emulation = config.Emulation || cluster.EmulationPermitted()
-	config.Unlabelled, err = r.unlabelled(ctx)
+	if config.Unlabelled, err = r.unlabelled(ctx); err != nil || r.Images == nil {
+		return config, err
+	}
+	config.Images, err = r.Images(ctx)
 	return config, err
 }

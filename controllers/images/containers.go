@@ -1,0 +1,115 @@
+package images
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
+)
+
+// This file renders the containers with images that are not the pod's own. The first container of the pod has
+// virt-launcher's image. The others run a copy of virt-launcher, and nothing of their images.
+
+const (
+	// Binary is virt-launcher in its own image.
+	Binary = "/usr/bin/virt-launcher"
+	// program is the name of the container that copies virt-launcher, and of the folder with the copy.
+	program = "program"
+
+	mib = 1 << 20
+	// programSize limits the folder with virt-launcher's copy, socketSize that with a socket, and copiedSize that with
+	// copied files.
+	programSize = 64 * mib
+	socketSize  = 1 * mib
+	copiedSize  = 1 << 30
+)
+
+// Image is an image that comes to a pod by a container of its own.
+type Image struct {
+	// Container is the container's name, and that of the folder that it shares with the pod's first container.
+	Container string
+	// Reference and Policy say which image it is, and when it is pulled.
+	Reference string
+	Policy    corev1.PullPolicy
+	// At is the path of that folder in the first container.
+	At string
+	// Resources are the container's.
+	Resources corev1.ResourceRequirements
+}
+
+// AddDisk adds a sidecar that hands out the disk at a path in an image. An empty path means the only file in /disk.
+func AddDisk(pod *corev1.Pod, image Image, path string) {
+	addProgram(pod, image.Resources)
+	command := []string{layout.Program, "serve-image"}
+	if path != "" {
+		command = append(command, "--path="+literal(path))
+	}
+	share(pod, image, corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: bytes(socketSize)})
+	c := container(pod, image, command, layout.ImageSocketDir)
+	c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+}
+
+// AddFiles adds a container that copies files of an image to a folder before the pod's first container starts, and ends.
+func AddFiles(pod *corev1.Pod, image Image, files ...string) {
+	addProgram(pod, image.Resources)
+	command := []string{layout.Program, "copy-files", "--to=" + image.At, "--most=" + strconv.Itoa(copiedSize), "--"}
+	for _, file := range files {
+		command = append(command, literal(file))
+	}
+	share(pod, image, corev1.EmptyDirVolumeSource{SizeLimit: bytes(copiedSize)})
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, container(pod, image, command, image.At))
+}
+
+// addProgram adds the container that copies virt-launcher, once.
+func addProgram(pod *corev1.Pod, resources corev1.ResourceRequirements) {
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == program }) {
+		return
+	}
+	own := &pod.Spec.Containers[0]
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: program, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: bytes(programSize)}}})
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
+		Name: program, Image: own.Image, ImagePullPolicy: own.ImagePullPolicy,
+		Command:         []string{Binary, "copy-program", "--to=" + layout.Program},
+		Env:             oneThread(),
+		Resources:       *resources.DeepCopy(),
+		SecurityContext: own.SecurityContext.DeepCopy(),
+		VolumeMounts:    []corev1.VolumeMount{{Name: program, MountPath: layout.ProgramDir}},
+	})
+}
+
+// container returns a container that has an image, and runs virt-launcher. at is the shared folder's path in it.
+func container(pod *corev1.Pod, image Image, command []string, at string) corev1.Container {
+	return corev1.Container{
+		Name: image.Container, Image: image.Reference, ImagePullPolicy: image.Policy,
+		Command:         command,
+		Env:             oneThread(),
+		Resources:       *image.Resources.DeepCopy(),
+		SecurityContext: pod.Spec.Containers[0].SecurityContext.DeepCopy(),
+		VolumeMounts: []corev1.VolumeMount{{Name: program, MountPath: layout.ProgramDir, ReadOnly: true},
+			{Name: image.Container, MountPath: at}},
+	}
+}
+
+// share gives the pod's first container a folder that a container of an image writes to.
+func share(pod *corev1.Pod, image Image, folder corev1.EmptyDirVolumeSource) {
+	own := &pod.Spec.Containers[0]
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		corev1.Volume{Name: image.Container, VolumeSource: corev1.VolumeSource{EmptyDir: &folder}})
+	own.VolumeMounts = append(own.VolumeMounts,
+		corev1.VolumeMount{Name: image.Container, MountPath: image.At, ReadOnly: true})
+}
+
+// oneThread has Go keep the memory of one thread.
+func oneThread() []corev1.EnvVar { return []corev1.EnvVar{{Name: "GOMAXPROCS", Value: "1"}} }
+
+func bytes(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
+
+// literal returns an argument that the kubelet expands to a text: it takes $(NAME) for a variable, and $$ for $.
+func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }

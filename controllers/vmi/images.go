@@ -1,0 +1,83 @@
+package vmi
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
+	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
+)
+
+// This file brings the images of container disks and of the kernel to the pod: as volumes of the pod, or by containers
+// (package images).
+
+// kernelName is the name of the volume with the kernel, and of the container that copies it.
+const kernelName = "kernel"
+
+// addImages adds the images of container disks and of the kernel.
+func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
+	byContainer := config.Images == images.Containers
+	for _, v := range vmi.Spec.Volumes {
+		disk := v.ContainerDisk
+		if disk == nil {
+			continue
+		}
+		name := layout.PodName("disk", v.Name)
+		if byContainer {
+			images.AddDisk(pod, images.Image{Container: name, Reference: disk.Image, Policy: disk.ImagePullPolicy,
+				At: layout.ImageFolder(v.Name), Resources: imageResources(vmi)}, disk.Path)
+		} else {
+			mountImage(pod, name, layout.ImageVolume(v.Name), disk.Image, disk.ImagePullPolicy)
+		}
+		addPullSecret(pod, disk.ImagePullSecret)
+	}
+	kernel := vmi.KernelContainer()
+	if kernel == nil {
+		return
+	}
+	if byContainer {
+		files := slices.DeleteFunc([]string{kernel.KernelPath, kernel.InitrdPath}, func(f string) bool { return f == "" })
+		images.AddFiles(pod, images.Image{Container: kernelName, Reference: kernel.Image, Policy: kernel.ImagePullPolicy,
+			At: layout.KernelDir, Resources: imageResources(vmi)}, files...)
+	} else {
+		mountImage(pod, kernelName, layout.KernelDir, kernel.Image, kernel.ImagePullPolicy)
+	}
+	addPullSecret(pod, kernel.ImagePullSecret)
+}
+
+func addPullSecret(pod *corev1.Pod, secret string) {
+	reference := corev1.LocalObjectReference{Name: secret}
+	if secret != "" && !slices.Contains(pod.Spec.ImagePullSecrets, reference) {
+		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, reference)
+	}
+}
+
+// mountImage mounts an image at a path. An image that is mounted twice is one volume: at every
+// sync of the pod the kubelet looks for each volume's image, and writes an event for it.
+func mountImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPolicy) {
+	source := corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: image, PullPolicy: policy}}
+	same := func(v corev1.Volume) bool { return v.Image != nil && *v.Image == *source.Image }
+	i := slices.IndexFunc(pod.Spec.Volumes, same)
+	if i < 0 {
+		mount(pod, name, path, source)
+		return
+	}
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts,
+		corev1.VolumeMount{Name: pod.Spec.Volumes[i].Name, MountPath: path, ReadOnly: true})
+}
+
+// imageResources returns the resources of a container with an image. The limit of memory is KubeVirt's. The pod of a
+// guest with CPUs of its own must have the same requests and limits, or the kubelet gives it no CPUs.
+func imageResources(vmi *v1.VirtualMachineInstance) corev1.ResourceRequirements {
+	limits := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("40M")}
+	if vmi.Spec.Domain.CPU.Dedicated() {
+		limits[corev1.ResourceCPU] = resource.MustParse("10m")
+		return corev1.ResourceRequirements{Requests: limits.DeepCopy(), Limits: limits}
+	}
+	return corev1.ResourceRequirements{Limits: limits, Requests: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("2Mi")}}
+}
