@@ -128,7 +128,7 @@ empty :=
 any = ^($(subst $(empty) ,|,$(strip $(1))))$$
 # What needs a second node.
 TWO_NODES := TestAttacksHarmNoNeighbour TestVMOfADeadNodeRunsElsewhere TestVMOfACutOffNodeRunsElsewhere TestMigration TestMigrationCancelled TestMigrationCertificates TestMigrationFaults TestMigrationLargeDisk TestGuestWithTerabytesOfEmptyDisksMoves \
-	TestMigrationClaims TestMigrationConfigVolumes TestMigrationLinkState TestMigrationNetwork TestMigrationPasst TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMovesGuests TestVolumeUpdate TestWorkloadUpdate TestMigrationFilesystems
+	TestMigrationClaims TestMigrationConfigVolumes TestMigrationImageContainers TestMigrationLinkState TestMigrationNetwork TestMigrationPasst TestMigrationPostCopy TestMigrationPostCopyFaults TestMigrationSSH TestMigrationTargetFull TestMigrationTPM TestMigrationTPMPersistent TestMigrationUEFI TestMigrationUEFIPersistent TestDrainMovesGuests TestVolumeUpdate TestWorkloadUpdate TestMigrationFilesystems
 # What needs clusters with IPv6.
 FAMILIES := TestDualStack TestIPv6Only TestIPv6OnlyDHCP TestMigrationDualStack
 # Firmware that computes long under emulation: secure boot, measured boots, and variables and TPMs that outlive a stop.
@@ -154,6 +154,10 @@ e2e: packages cluster images ## end-to-end tests on a cluster of their own
 .PHONY: test-e2e
 test-e2e: packages cluster images # make e2e as a part of make test, without -race, which would see the own code of these tests alone, for their CPU time over again
 	@test/part.sh e2e $(GOTESTSUM) --format testname --jsonfile $(TIMES)/e2e.json -- $(filter-out -race,$(e2e_args))
+
+.PHONY: e2e-older
+e2e-older: packages cluster images ## make e2e on an API server that emulates Kubernetes 1.34, which has no image volumes (12 minutes)
+	KUBEQEMU_E2E_CLUSTER=older KUBEQEMU_E2E_EMULATE=1.34 go test -v $(e2e_args)
 
 .PHONY: prometheus
 prometheus: # what a test scrapes with; the product needs nothing of it

@@ -57,6 +57,9 @@ func (p Plan) stores() []program {
 		"--enable-aggregator-routing=true",
 		"--profiling=false",
 	}}
+	if p.Emulates != "" {
+		apiserver.args = append(apiserver.args, "--emulated-version="+p.Emulates)
+	}
 	return []program{etcd, apiserver}
 }
 

@@ -43,6 +43,8 @@ type Plan struct {
 	Nodes    []NodePlan
 	// OwnCPUs: the kubelets give pods CPUs of their own. Only up needs to know: it writes the kubelets' configuration.
 	OwnCPUs bool
+	// Emulates is the release of Kubernetes that the API server emulates; empty for its own.
+	Emulates string
 }
 
 // Ranges are the networks of one address family.

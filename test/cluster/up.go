@@ -26,6 +26,9 @@ type Options struct {
 	Families Families
 	// OwnCPUs: the kubelets give pods CPUs of their own (the CPU manager policy static), all but one of the machine's.
 	OwnCPUs bool
+	// Emulates is the release of Kubernetes, such as 1.34, whose APIs and feature gates the API server has; empty for its
+	// own.
+	Emulates string
 }
 
 // upRun brings a cluster up. Its context ends, with a deadProcess as the cause, when any
@@ -64,7 +67,7 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	plan.OwnCPUs = o.OwnCPUs
+	plan.OwnCPUs, plan.Emulates = o.OwnCPUs, o.Emulates
 	if err := plan.precheck(o.Bin); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@
 //	KUBEQEMU_E2E_NODES=2       what some tests need (default 1)
 //	KUBEQEMU_E2E_IPS=dual      the address families: ipv4, dual or ipv6 (default ipv4)
 //	KUBEQEMU_E2E_OWN_CPUS=1    kubelets that give pods CPUs of their own
+//	KUBEQEMU_E2E_EMULATE=1.34  an API server that emulates an older release: without image volumes
 //	KUBEQEMU_E2E_LONG=1        outages of minutes, a hundred cycles
 package e2e
 
@@ -77,6 +78,9 @@ const nodesVariable = "KUBEQEMU_E2E_NODES"
 // ipsVariable is the address families of the cluster, as `cluster up` takes them.
 const ipsVariable = "KUBEQEMU_E2E_IPS"
 
+// emulateVariable is the release of Kubernetes that the API server emulates, as `cluster up` takes it.
+const emulateVariable = "KUBEQEMU_E2E_EMULATE"
+
 func newCluster() (*cluster, error) {
 	repository, err := filepath.Abs("../..")
 	if err != nil {
@@ -128,6 +132,9 @@ func (c *cluster) up() (snapshot, error) {
 	}
 	c.say("bringing up cluster %q", c.name)
 	up := []string{"up", "--name", c.name, "--nodes", c.nodes, "--ips", c.ips}
+	if release := os.Getenv(emulateVariable); release != "" {
+		up = append(up, "--emulate", release)
+	}
 	if os.Getenv(ownCPUsVariable) == "1" {
 		up = append(up, "--own-cpus")
 		// The kubelet offers the pages that are there when it starts.
