@@ -37,8 +37,8 @@ type Inherited struct {
 }
 
 // String returns the file's name where others speak of it: qmp, serial, agent, tpm, tap/<nic>/<queue>,
-// vhost/<nic>/<queue>, passt/<nic>, passt-lifeline/<nic>, disk/<name>, image/<name>, filesystem/<name>, lifeline/<name>, variables.
-// Names of NICs, disks and file systems hold no slash.
+// vhost/<nic>/<queue>, passt/<nic>, passt-lifeline/<nic>, disk/<name>, image/<name>, filesystem/<name>,
+// lifeline/<name>, variables. Names of NICs, disks and file systems hold no slash.
 func (i Inherited) String() string {
 	switch i.Kind {
 	case InheritedTap, InheritedVhost:

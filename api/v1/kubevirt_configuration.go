@@ -239,16 +239,13 @@ type DeveloperConfiguration struct {
 	// LogVerbosity is how much the components log.
 	// +optional
 	LogVerbosity *LogVerbosity `json:"logVerbosity,omitempty"`
-	// FeatureGates: with ImageVolume, container disks and kernels are image volumes of their pods, whatever the API server
-	// and the nodes say of themselves: a kubelet of Kubernetes 1.33 or 1.34 may have the gate on. The others have no
-	// effect: supported fields need no gate, and a VirtualMachineInstance with others is refused by their names.
+	// FeatureGates: with ImageVolume, container disks are image volumes, whatever the nodes say. The others have no effect.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=128
 	FeatureGates []string `json:"featureGates,omitempty"`
-	// DisabledFeatureGates: with ImageVolume, pods have a container for each container disk in place of image volumes.
-	// The others have no effect.
+	// DisabledFeatureGates: with ImageVolume, each container disk is a container of its pod. The others have no effect.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256

@@ -90,8 +90,10 @@ func TestChangedObjectKeepsWhatIsLeftOut(t *testing.T) {
 		"another disk": {`{"domain":{"memory":{"guest":"1024M"},"devices":{"disks":[{"name":"more"}]}},
 			"volumes":[{"name":"root","containerDisk":{"image":"x"}},{"name":"more","emptyDisk":{"capacity":"1Gi"}}]}`,
 			`"disks":[{"name":"more"},{"disk":{"bus":"virtio"},"name":"root"}]`},
-		"another LUN": {`{"domain":{"memory":{"guest":"1024M"},"devices":{"disks":[{"name":"root"},{"name":"more","lun":{}}]}},
-			"volumes":[{"name":"root","containerDisk":{"image":"x"}},{"name":"more","persistentVolumeClaim":{"claimName":"c"}}]}`,
+		"another LUN": {`{"domain":{"memory":{"guest":"1024M"},
+			"devices":{"disks":[{"name":"root"},{"name":"more","lun":{}}]}},
+			"volumes":[{"name":"root","containerDisk":{"image":"x"}},
+			{"name":"more","persistentVolumeClaim":{"claimName":"c"}}]}`,
 			`"disks":[{"disk":{"bus":"virtio"},"name":"root"},{"name":"more","lun":{}}]`},
 		"one disk more": {`{"domain":{"memory":{"guest":"1024M"}},"volumes":[{"name":"root","containerDisk":{"image":"x"}},{"name":"more","emptyDisk":{"capacity":"1Gi"}}]}`, `"name":"more"`},
 	} {

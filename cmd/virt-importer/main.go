@@ -58,7 +58,8 @@ func main() {
 	flag.StringVar(&p.Credentials, "credentials", importer.CredentialsFolder, "`folder` with a user and a password")
 	flag.StringVar(&p.Headers, "headers", importer.HeadersFolder, "`folder` with folders of secret headers")
 	flag.StringVar(&p.image, "image", importer.ImageFolder, "`folder` with the files of a container image")
-	flag.StringVar(&p.imageSocket, "image-socket", layout.ImageSocket(layout.ImageDir, importer.ImageName), "`socket` of the container that hands out the image's disk, where there is no such folder")
+	flag.StringVar(&p.imageSocket, "image-socket", layout.ImageSocket(layout.ImageDir, importer.ImageName),
+		"`socket` of the container that hands out the image's disk, where there is no such folder")
 	flag.StringVar(&p.claimFile, "claim", importer.ClaimFile, "`file` that is served to the peer, of a claim of mode Filesystem")
 	flag.StringVar(&p.claimDevice, "claim-device", importer.ClaimDevice, "`device` that is served to the peer, of a claim of mode Block")
 	flag.StringVar(&p.peerListen, "peer", net.JoinHostPort("", strconv.Itoa(importer.PeerPort)), "`address` to serve the peer at")

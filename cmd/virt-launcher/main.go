@@ -31,7 +31,7 @@ Commands:
   serve-network   connect the VM in this pod, by passt: serve-network [FLAGS] -- FLAGS OF PASST
   serve-image     hand out the disk in this container's image to the VM in this pod
   copy-program    copy this program to where the containers with other images run it
-  copy-files      copy files of this container's image to where the VM in this pod boots them: copy-files [FLAGS] -- FILES
+  copy-files      copy files of this container's image to where the VM boots them: copy-files [FLAGS] -- FILES
   copy-root       copy this container's image to a folder: copy-root --to=FOLDER
   guest-ping  ask whether QEMU's guest agent answers in the VM in this pod
   guest-exec  run a command in it by that agent: guest-exec [FLAGS] -- COMMAND [ARGS...]

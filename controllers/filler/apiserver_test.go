@@ -511,7 +511,8 @@ func policies(p *plane) {
 	// A pod without image volumes has two containers more.
 	handedOut := func(change func(*corev1.Pod)) client.Object {
 		v, config := v.DeepCopy(), testConfig
-		v.Spec.Source = &cdi.DataVolumeSource{Registry: &cdi.DataVolumeSourceRegistry{URL: ptr.To("docker://disk.example/x:1")}}
+		from := &cdi.DataVolumeSourceRegistry{URL: ptr.To("docker://disk.example/x:1")}
+		v.Spec.Source = &cdi.DataVolumeSource{Registry: from}
 		config.Images = images.Containers
 		pod, err := podOf(v, claim, config, 0)
 		if err != nil {
@@ -566,11 +567,13 @@ func policies(p *plane) {
 		}
 	}
 	for name, object := range map[string]client.Object{
-		"another name":           pod(func(pod *corev1.Pod) { pod.Name = "other" }),
-		"nobody's":               pod(func(pod *corev1.Pod) { pod.OwnerReferences = nil }),
-		"another command":        pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Command = []string{"sh"} }),
-		"more arguments":         pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Args = []string{"x"} }),
-		"a second container":     pod(func(pod *corev1.Pod) { pod.Spec.InitContainers = []corev1.Container{{Name: "x", Image: "x"}} }),
+		"another name":    pod(func(pod *corev1.Pod) { pod.Name = "other" }),
+		"nobody's":        pod(func(pod *corev1.Pod) { pod.OwnerReferences = nil }),
+		"another command": pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Command = []string{"sh"} }),
+		"more arguments":  pod(func(pod *corev1.Pod) { pod.Spec.Containers[0].Args = []string{"x"} }),
+		"a second container": pod(func(pod *corev1.Pod) {
+			pod.Spec.InitContainers = []corev1.Container{{Name: "x", Image: "x"}}
+		}),
 		"an image that runs":     handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[1].Command = []string{"sh"} }),
 		"an image's own program": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[1].VolumeMounts = nil }),
 		"a program of elsewhere": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[0].Image = "x" }),
@@ -585,7 +588,9 @@ func policies(p *plane) {
 			pod.Spec.InitContainers[1].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
 				LocalObjectReference: corev1.LocalObjectReference{Name: "x"}}}}
 		}),
-		"privilege in the image's container": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[1].SecurityContext = nil }),
+		"privilege in the image's container": handedOut(func(pod *corev1.Pod) {
+			pod.Spec.InitContainers[1].SecurityContext = nil
+		}),
 		"three more": handedOut(func(pod *corev1.Pod) {
 			more := *pod.Spec.InitContainers[1].DeepCopy()
 			more.Name = "more"

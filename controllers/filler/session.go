@@ -93,7 +93,8 @@ func (f *Filler) newSession(parent context.Context) (*session, error) {
 		default:
 		}
 	})
-	r := &Reconciler{Client: cached, Claims: claims, Live: f.Live, Clock: f.Clock, Events: f.Events, Config: f.Config, Images: f.Images, Progresses: watcher, Ours: f.ours}
+	r := &Reconciler{Client: cached, Claims: claims, Live: f.Live, Clock: f.Clock, Events: f.Events, Config: f.Config,
+		Images: f.Images, Progresses: watcher, Ours: f.ours}
 	c, err := f.newController(r, objects, claims, wake)
 	if err != nil {
 		watcher.Close()

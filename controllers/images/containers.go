@@ -55,7 +55,8 @@ func AddDisk(pod *corev1.Pod, image Image, path string) {
 	pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
 }
 
-// AddFiles adds a container that copies files of an image to a folder before the pod's first container starts, and ends.
+// AddFiles adds a container that copies files of an image to a folder before the pod's first container starts, and
+// ends.
 func AddFiles(pod *corev1.Pod, image Image, files ...string) {
 	addProgram(pod, image.Resources)
 	command := []string{layout.Program, "copy-files", "--to=" + image.At, "--most=" + strconv.Itoa(copiedSize), "--"}
@@ -106,7 +107,7 @@ func share(pod *corev1.Pod, image Image, folder corev1.EmptyDirVolumeSource) {
 		corev1.VolumeMount{Name: image.Container, MountPath: image.At, ReadOnly: true})
 }
 
-// oneThread has Go keep the memory of one thread.
+// oneThread returns the variable by which Go keeps the memory of one thread only.
 func oneThread() []corev1.EnvVar { return []corev1.EnvVar{{Name: "GOMAXPROCS", Value: "1"}} }
 
 func bytes(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }

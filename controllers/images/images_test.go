@@ -27,26 +27,28 @@ func node(kubelet, runtime string) corev1.NodeSystemInfo {
 // KubeVirt object says so.
 func TestWhichWay(t *testing.T) {
 	today := node("v1.36.3", "containerd://2.4.2")
+	gate := []string{v1.ImageVolumeGate}
+	nodes := func(nodes ...corev1.NodeSystemInfo) []corev1.NodeSystemInfo { return nodes }
 	for name, c := range map[string]struct {
 		gates, disabled []string
 		refused         bool
 		nodes           []corev1.NodeSystemInfo
 		want            Way
 	}{
-		"all of today":           {nil, nil, false, []corev1.NodeSystemInfo{today, today}, Volumes},
+		"all of today":           {nil, nil, false, nodes(today, today), Volumes},
 		"no nodes":               {nil, nil, false, nil, Volumes},
-		"the API server":         {nil, nil, true, []corev1.NodeSystemInfo{today}, Containers},
-		"a kubelet":              {nil, nil, false, []corev1.NodeSystemInfo{today, node("v1.34.9", "containerd://2.4.2")}, Containers},
-		"a k3s of today":         {nil, nil, false, []corev1.NodeSystemInfo{node("v1.35.0+k3s1", "containerd://2.1.4-k3s2")}, Volumes},
-		"an older k3s":           {nil, nil, false, []corev1.NodeSystemInfo{node("v1.33.5+k3s1", "containerd://2.1.4-k3s1")}, Containers},
-		"containerd":             {nil, nil, false, []corev1.NodeSystemInfo{node("v1.35.2", "containerd://1.7.28")}, Containers},
-		"containerd 2.0":         {nil, nil, false, []corev1.NodeSystemInfo{node("v1.35.2", "containerd://2.0.5")}, Containers},
-		"CRI-O":                  {nil, nil, false, []corev1.NodeSystemInfo{node("v1.35.2", "cri-o://1.35.0")}, Volumes},
-		"another runtime":        {nil, nil, false, []corev1.NodeSystemInfo{node("v1.35.2", "docker://29.0.0")}, Containers},
-		"nothing known":          {nil, nil, false, []corev1.NodeSystemInfo{node("", "")}, Containers},
-		"the gate, switched on":  {[]string{v1.ImageVolumeGate}, nil, true, []corev1.NodeSystemInfo{node("v1.33.0", "containerd://2.1.0")}, Volumes},
-		"the gate, switched off": {nil, []string{v1.ImageVolumeGate}, false, []corev1.NodeSystemInfo{today}, Containers},
-		"both":                   {[]string{v1.ImageVolumeGate}, []string{v1.ImageVolumeGate}, false, []corev1.NodeSystemInfo{today}, Containers},
+		"the API server":         {nil, nil, true, nodes(today), Containers},
+		"a kubelet":              {nil, nil, false, nodes(today, node("v1.34.9", "containerd://2.4.2")), Containers},
+		"a k3s of today":         {nil, nil, false, nodes(node("v1.35.0+k3s1", "containerd://2.1.4-k3s2")), Volumes},
+		"an older k3s":           {nil, nil, false, nodes(node("v1.33.5+k3s1", "containerd://2.1.4-k3s1")), Containers},
+		"containerd":             {nil, nil, false, nodes(node("v1.35.2", "containerd://1.7.28")), Containers},
+		"containerd 2.0":         {nil, nil, false, nodes(node("v1.35.2", "containerd://2.0.5")), Containers},
+		"CRI-O":                  {nil, nil, false, nodes(node("v1.35.2", "cri-o://1.35.0")), Volumes},
+		"another runtime":        {nil, nil, false, nodes(node("v1.35.2", "docker://29.0.0")), Containers},
+		"nothing known":          {nil, nil, false, nodes(node("", "")), Containers},
+		"the gate, switched on":  {gate, nil, true, nodes(node("v1.33.0", "containerd://2.1.0")), Volumes},
+		"the gate, switched off": {nil, gate, false, nodes(today), Containers},
+		"both":                   {gate, gate, false, nodes(today), Containers},
 		"another gate":           {[]string{"Snapshot"}, nil, true, nil, Containers},
 	} {
 		config := &v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{FeatureGates: c.gates,
@@ -60,8 +62,8 @@ func TestWhichWay(t *testing.T) {
 	}
 }
 
-// TestFinderLooksOnceAMinute: the way is found when it is asked for, holds for a minute, and stays what it was while the
-// API server does not answer.
+// TestFinderLooksOnceAMinute: the way is found when it is asked for, holds for a minute, and stays what it was while
+// the API server does not answer.
 func TestFinderLooksOnceAMinute(t *testing.T) {
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil)
 	refusal, asked, drops := error(nil), 0, false

@@ -54,8 +54,8 @@ func gated(config *v1.KubeVirtConfiguration) (way Way, decided bool) {
 	return "", false
 }
 
-// mounts reports whether a node mounts image volumes without a gate: its kubelet is of 1.35 or newer, and its runtime is
-// CRI-O, or containerd 2.1 or newer. A version that cannot be read is too old.
+// mounts reports whether a node mounts image volumes without a gate: its kubelet is of 1.35 or newer, and its runtime
+// is CRI-O, or containerd 2.1 or newer. A version that cannot be read is too old.
 func mounts(node corev1.NodeSystemInfo) bool {
 	return atLeast(node.KubeletVersion, "1.35.0") && runtimeMounts(node.ContainerRuntimeVersion)
 }

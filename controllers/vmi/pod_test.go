@@ -77,8 +77,8 @@ func TestPodGolden(t *testing.T) {
 	}
 }
 
-// TestPodWithImageContainersGolden: where there are no image volumes, each container disk is a container of its own, and a
-// kernel is copied by one.
+// TestPodWithImageContainersGolden: where there are no image volumes, each container disk is a container of its own,
+// and a kernel is copied by one.
 func TestPodWithImageContainersGolden(t *testing.T) {
 	for _, name := range []string{"debian", "placement", "dedicated-cpus"} {
 		config := testConfig

@@ -122,7 +122,8 @@ type Peer struct {
 type Upload struct{}
 
 // Image is a container disk, which the node has pulled: an image volume of the pod at ImageFolder, or the image of a
-// container that hands out its disk. The disk is the only file in the image's folder /disk, in one of HTTP's formats without compression.
+// container that hands out its disk. The disk is the only file in the image's folder /disk, in one of HTTP's formats
+// without compression.
 type Image struct{}
 
 // Blank is a disk of zeros.

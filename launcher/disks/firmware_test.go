@@ -84,8 +84,8 @@ func TestMakeVariablesFails(t *testing.T) {
 	}
 }
 
-// TestOpenVariables: variables in the volume with the guest's state are made once and left alone, and what is wrong is said of
-// the file that it is wrong with.
+// TestOpenVariables: variables in the volume with the guest's state are made once and left alone, and what is wrong is
+// said of the file that it is wrong with.
 func TestOpenVariables(t *testing.T) {
 	dir := t.TempDir()
 	f := &qemuargs.Firmware{Code: filepath.Join(dir, "code.fd"), Variables: qemuargs.Variables{InState: true,

@@ -36,8 +36,8 @@ func handsOut(t *testing.T, volume string, open func() (*os.File, error)) Folder
 	return f
 }
 
-// TestImageThatIsHandedOut: a container disk is inspected and opened where a container of the pod hands it out. QEMU gets
-// a file that is only read, with the machine's flags. What is wrong with the image is told as of a volume.
+// TestImageThatIsHandedOut: a container disk is inspected and opened where a container of the pod hands it out. QEMU
+// gets a file that is only read, with the machine's flags. What is wrong with the image is told as of a volume.
 func TestImageThatIsHandedOut(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk.img")
 	write := func(text string) {

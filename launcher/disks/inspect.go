@@ -39,12 +39,12 @@ func (f *Folders) Default() {
 	f.Claims, f.Blocks = cmp.Or(f.Claims, layout.ClaimDir), cmp.Or(f.Blocks, layout.BlockDir)
 }
 
-// inspectPatience is how long all containers that hand out images have to answer an inspection, whose caller waits for 30
-// seconds and asks again: a loaded node may take longer to start a program.
+// inspectPatience is how long all containers that hand out images have to answer an inspection, whose caller waits for
+// 30 seconds and asks again: a loaded node may take longer to start a program.
 const inspectPatience = 20 * time.Second
 
-// Inspect returns facts that only the pod can see. The error is that they cannot be had yet. What is wrong with an image
-// or a volume is in its facts.
+// Inspect returns facts that only the pod can see. The error is that they cannot be had yet. What is wrong with an
+// image or a volume is in its facts.
 func (f Folders) Inspect(ctx context.Context, request control.InspectRequest) (control.InspectReply, error) {
 	reply := control.InspectReply{OverlayDirect: diskimage.DirectWorks(f.Overlays), OverlayBlocks: diskimage.FolderBlocks(f.Overlays), AIO: diskimage.ProbeAIO("/proc")}
 	if request.Kernel != nil {

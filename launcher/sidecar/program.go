@@ -41,8 +41,8 @@ func copyTo(from io.Reader, path string, mode os.FileMode) error {
 	return to.Close()
 }
 
-// ServeImage hands out the disk at a path in this container's image, at a socket, until ctx ends. An empty path means the
-// only file in /disk. An image without such a disk is told to whoever asks for the disk.
+// ServeImage hands out the disk at a path in this container's image, at a socket, until ctx ends. An empty path means
+// the only file in /disk. An image without such a disk is told to whoever asks for the disk.
 func ServeImage(ctx context.Context, socket, path string) error {
 	return HandOut(ctx, socket, func() (*os.File, error) {
 		f, _, err := diskimage.Open("/", path)

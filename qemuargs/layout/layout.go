@@ -21,8 +21,9 @@ const (
 	ImageVolumeDir = "/var/lib/kubeqemu/images"
 	// KernelDir holds the image of a kernel that is booted directly, or the copies of that image's files.
 	KernelDir = "/var/lib/kubeqemu/kernel"
-	// ImageDir holds one folder per container disk that a container of its own hands out, with that container's socket. The
-	// folder is that container's too, so nothing in it is believed. ImageSocketDir is where the container has its socket.
+	// ImageDir holds one folder per container disk that a container of its own hands out, with that container's socket.
+	// The folder is that container's too, so nothing in it is believed. ImageSocketDir is where the container has its
+	// socket.
 	ImageDir       = "/run/kubeqemu-images"
 	ImageSocketDir = "/run/kubeqemu-image"
 	// ProgramDir holds the pod's own program for the containers of the pod that have a tenant's image. It is mounted at

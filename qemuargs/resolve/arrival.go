@@ -20,10 +20,10 @@ type Origin struct {
 	QEMUVersion string
 }
 
-// Arrival returns the Machine with which another node receives a VMI's guest. It is the source's, but for what the guest
-// does not see and the node decides: the form of QEMU's monitor, and whether the kernel moves the packets. The
-// source's launcher reports the Machine, and a launcher is a tenant's: so the VMI's spec says which interfaces
-// there are.
+// Arrival returns the Machine with which another node receives a VMI's guest. It is the source's, but for what the
+// guest does not see and the node decides: the form of QEMU's monitor, and whether the kernel moves the packets. The
+// source's launcher reports the Machine, and a launcher is a tenant's: so the VMI's spec says which interfaces there
+// are.
 func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.Machine, error) {
 	m := from.Machine
 	switch {
@@ -128,8 +128,8 @@ func checkDisks(devices *v1.Devices, has []qemuargs.Disk) error {
 	return nil
 }
 
-// takeImages takes the images of container disks where this node's pod has them: by a path, or by a container that hands
-// them out. What the guest sees of an image must be the same: a tag may name another image by now.
+// takeImages takes the images of container disks where this node's pod has them: by a path, or by a container that
+// hands them out. What the guest sees of an image must be the same: a tag may name another image by now.
 func takeImages(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host) error {
 	m.Disks = append([]qemuargs.Disk(nil), m.Disks...)
 	for _, v := range vmi.Spec.Volumes {

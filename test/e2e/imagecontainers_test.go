@@ -12,8 +12,8 @@ import (
 )
 
 // TestImageContainers: where there are no image volumes, a container of the pod hands out each container disk. The
-// guest writes to its overlay, reads a disk without one, and goes on when a container of the pod is killed and the kubelet has
-// started another one.
+// guest writes to its overlay, reads a disk without one, and goes on when a container of the pod is killed and the
+// kubelet has started another one.
 func TestImageContainers(t *testing.T) {
 	if os.Getenv(emulateVariable) == "" { // the API server has image volumes
 		configure(t, `{"developerConfiguration":{"disabledFeatureGates":["ImageVolume"]}}`,
@@ -46,7 +46,8 @@ func TestImageContainers(t *testing.T) {
 	}
 	before := restarts()
 	pids, err := onNodeNamed(pod.Spec.NodeName, `for p in /proc/[0-9]*; do
-		[ "$(tr '\0' ' ' < $p/cmdline)" = "/kubeqemu/program serve-image " ] && grep -q "$1" $p/cgroup && echo ${p#/proc/}; done; true`,
+		[ "$(tr '\0' ' ' < $p/cmdline)" = "/kubeqemu/program serve-image " ] && grep -q "$1" $p/cgroup &&
+		echo ${p#/proc/}; done; true`,
 		string(pod.UID))
 	if err != nil || len(strings.Fields(pids)) != 2 {
 		t.Fatalf("the pod's programs are %q (%v)", pids, err)

@@ -138,7 +138,8 @@ func upCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cluster.Up(cmd.Context(), cluster.Options{Name: p.name, Dir: p.dir, Bin: bin, Index: index, Nodes: nodes, Families: families, OwnCPUs: ownCPUs, Emulates: emulates}, os.Stdout)
+			return cluster.Up(cmd.Context(), cluster.Options{Name: p.name, Dir: p.dir, Bin: bin, Index: index, Nodes: nodes,
+				Families: families, OwnCPUs: ownCPUs, Emulates: emulates}, os.Stdout)
 		},
 	}
 	p.flags(cmd)
@@ -146,7 +147,8 @@ func upCommand() *cobra.Command {
 	cmd.Flags().IntVar(&index, "index", -1, "which of 64 address ranges to use; -1: the first free one")
 	cmd.Flags().StringVar(&ips, "ips", "ipv4", "the address families of nodes, pods and Services: ipv4, dual (IPv4 first) or ipv6")
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "the number of nodes, up to 4")
-	cmd.Flags().StringVar(&emulates, "emulate", "", "the `release` of Kubernetes whose APIs and feature gates the API server has, such as 1.34: no image volumes")
+	cmd.Flags().StringVar(&emulates, "emulate", "",
+		"the `release` of Kubernetes whose APIs and feature gates the API server has, such as 1.34: no image volumes")
 	cmd.Flags().BoolVar(&ownCPUs, "own-cpus", false, "the kubelets give pods CPUs of their own (CPU manager policy static), all but one of the machine's")
 	return cmd
 }
