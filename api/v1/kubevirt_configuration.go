@@ -239,7 +239,8 @@ type DeveloperConfiguration struct {
 	// LogVerbosity is how much the components log.
 	// +optional
 	LogVerbosity *LogVerbosity `json:"logVerbosity,omitempty"`
-	// FeatureGates: with ImageVolume, container disks are image volumes, whatever the nodes say. The others have no effect.
+	// FeatureGates: with ImageVolume, container disks are image volumes, whatever the nodes say. The others have no
+	// effect.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
