@@ -17,6 +17,8 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=.metadata.creationTimestamp,description="Age"
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=.status.printableStatus,description="Human readable status"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=.status.conditions[?(@.type=='Ready')].status,description="Whether the guest runs"
+// +kubebuilder:printcolumn:name="Node",type=string,priority=1,JSONPath=.status.guest.nodeName
+// +kubebuilder:printcolumn:name="IP",type=string,priority=1,JSONPath=.status.guest.ip
 // +kubebuilder:printcolumn:name="Run Strategy",type=string,priority=1,JSONPath=.spec.runStrategy,description="When the guest runs"
 // +kubebuilder:printcolumn:name="Restart Required",type=string,priority=1,JSONPath=.status.conditions[?(@.type=='RestartRequired')].status,description="Whether the running guest is not as the template says"
 type VirtualMachine struct {
@@ -229,6 +231,9 @@ type VirtualMachineStatus struct {
 	// Ready: the guest runs.
 	// +optional
 	Ready bool `json:"ready,omitempty"`
+	// Guest is where the guest runs.
+	// +optional
+	Guest *GuestPlace `json:"guest,omitempty"`
 	// PrintableStatus is where the machine is, in one word: Stopped, Starting,
 	// Running, Migrating, Paused, Stopping, Terminating, CrashLoopBackOff, or what keeps it
 	// from starting.
@@ -335,6 +340,18 @@ type VirtualMachineStateChangeRequest struct {
 	// one.
 	// +optional
 	UID *types.UID `json:"uid,omitempty"`
+}
+
+// GuestPlace is where a guest runs. KubeVirt has no such field: a VirtualMachine's columns show it.
+type GuestPlace struct {
+	// NodeName is the guest's node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
+	// IP is the first address of the guest's first interface.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	IP string `json:"ip,omitempty"`
 }
 
 // VirtualMachineStartFailure says how often the guest failed before it ran.

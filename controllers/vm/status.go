@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -38,6 +39,7 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 	status.Conditions = conditions(vm, vmi, p, failed, now)
 	ready := status.Condition(v1.ConditionReady)
 	status.Ready = ready != nil && ready.Status == metav1.ConditionTrue
+	status.Guest = placeOf(vmi)
 	status.PrintableStatus = printable(vm, vmi, p, failed)
 	status.DesiredGeneration = vm.Generation
 	status.ObservedGeneration = carriedOut(vm, vmi, p)
@@ -48,6 +50,21 @@ func observe(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p plan, fail
 		status.RunStrategy = "" // so that halting notices when the VM becomes Halted again
 	}
 	return status
+}
+
+// placeOf returns where the guest of a VMI runs, or nil if it does not run. A node writes the address: what is none is
+// left out.
+func placeOf(vmi *v1.VirtualMachineInstance) *v1.GuestPlace {
+	if vmi == nil || vmi.Status.Phase != v1.Running || vmi.Status.NodeName == "" {
+		return nil
+	}
+	place := &v1.GuestPlace{NodeName: vmi.Status.NodeName}
+	if nics := vmi.Status.Interfaces; len(nics) > 0 {
+		if address, err := netip.ParseAddr(nics[0].IP); err == nil {
+			place.IP = address.WithZone("").String()
+		}
+	}
+	return place
 }
 
 // carriedOut returns the generation of the VM's spec that is carried out. If the present guest is not as the

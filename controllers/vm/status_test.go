@@ -222,3 +222,36 @@ func TestFailureStaysUntilAGuestRuns(t *testing.T) {
 	failing.Status.Conditions = nil
 	says("failed without a word", failing, counted, nil, v1.ReasonGuestNotStarted, "before its guest ran")
 }
+
+// TestWhereTheGuestRuns: the VM's status says on which node its guest runs, and its first address. What a node writes
+// there that is no address is left out.
+func TestWhereTheGuestRuns(t *testing.T) {
+	for name, c := range map[string]struct {
+		phase v1.VirtualMachineInstancePhase
+		node  string
+		ips   []string
+		want  *v1.GuestPlace
+	}{
+		"running":    {v1.Running, "a", []string{"10.0.0.1", "10.0.0.2"}, &v1.GuestPlace{NodeName: "a", IP: "10.0.0.1"}},
+		"IPv6":       {v1.Running, "a", []string{"fd00::1"}, &v1.GuestPlace{NodeName: "a", IP: "fd00::1"}},
+		"no address": {v1.Running, "a", nil, &v1.GuestPlace{NodeName: "a"}},
+		"a lie":      {v1.Running, "a", []string{strings.Repeat("1", 1000)}, &v1.GuestPlace{NodeName: "a"}},
+		"a zone": {v1.Running, "a", []string{"fe80::1%" + strings.Repeat("x", 100)},
+			&v1.GuestPlace{NodeName: "a", IP: "fe80::1"}},
+		"starting":   {v1.Scheduled, "a", []string{"10.0.0.1"}, nil},
+		"ended":      {v1.Succeeded, "a", []string{"10.0.0.1"}, nil},
+		"on no node": {v1.Running, "", []string{"10.0.0.1"}, nil},
+	} {
+		vmi := run()
+		vmi.Status.Phase, vmi.Status.NodeName = c.phase, c.node
+		for _, ip := range c.ips {
+			vmi.Status.Interfaces = append(vmi.Status.Interfaces, v1.NetworkInterfaceStatus{IP: ip})
+		}
+		if got := placeOf(vmi); !cmp.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	if got := placeOf(nil); got != nil {
+		t.Errorf("without a VMI: %+v", got)
+	}
+}

@@ -89,7 +89,8 @@ func (m vm) waitsForARestart() {
 		m.t.Error(err)
 	}
 	wide := kubectl(m.t, "-n", m.namespace, "get", "vm", m.name, "-o", "wide")
-	if !strings.Contains(wide, "RESTART REQUIRED") || !strings.Contains(wide, "Always         True") {
+	if !strings.Contains(wide, "RESTART REQUIRED") || !strings.Contains(wide, "Always         True") ||
+		!strings.Contains(wide, firstName) || !strings.Contains(wide, m.get().Status.Interfaces[0].IP) {
 		m.t.Errorf("kubectl get vm -o wide: %s", wide)
 	}
 	if err := poll(func() error {
