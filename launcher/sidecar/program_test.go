@@ -78,6 +78,25 @@ func TestCopyFiles(t *testing.T) {
 	}
 }
 
+// TestCopyRootIntoItself: a folder of the copy that is on the image's device is not copied into itself.
+func TestCopyRootIntoItself(t *testing.T) {
+	root := t.TempDir()
+	folder := filepath.Join(root, "launcher")
+	if err := errors.Join(os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(root, "qemu"), []byte("x"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := CopyRoot(root, folder); err != nil {
+			t.Fatalf("%.200v", err)
+		}
+	}
+	deeper, err := os.ReadDir(filepath.Join(folder, "launcher"))
+	copied, failed := os.ReadFile(filepath.Join(folder, "qemu"))
+	if err != nil || failed != nil || len(deeper) != 0 || string(copied) != "x" {
+		t.Errorf("%v, %q (%v, %v)", deeper, copied, err, failed)
+	}
+}
+
 // TestCopyRoot: the copy has the image's folders, files and links with their modes, and an empty folder for what is
 // mounted there. A second copy replaces the first.
 func TestCopyRoot(t *testing.T) {

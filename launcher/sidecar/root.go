@@ -17,6 +17,10 @@ func CopyRoot(root, folder string) error {
 	if err != nil {
 		return fmt.Errorf("look at the image: %w", err)
 	}
+	into, err := os.Stat(folder)
+	if err != nil {
+		return fmt.Errorf("look at the folder of the copy: %w", err)
+	}
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("read the image: %w", err)
@@ -31,7 +35,8 @@ func CopyRoot(root, folder string) error {
 		}
 		to := filepath.Join(folder, below)
 		switch {
-		case entry.IsDir() && !sameDevice(own, info):
+		case entry.IsDir() && (!sameDevice(own, info) || os.SameFile(into, info)):
+			// The folder of the copy is on the image's device where the container runtime copies images (snapshotter native).
 			return cmp.Or(makeFolder(to, 0o755), fs.SkipDir)
 		case !sameDevice(own, info):
 			return nil
