@@ -47,10 +47,16 @@ func TestCopyThatStandsStillLosesItsPlace(t *testing.T) {
 	}
 	noImage := corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: containerName, Image: "gone",
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}}
+	noDisk := corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: containerName,
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}}
+	noDisk.InitContainerStatuses = noImage.DeepCopy().ContainerStatuses
+	noDisk.InitContainerStatuses[0].Name = importer.ImageName
 	for name, c := range map[string]struct {
 		change func(*world)
 		says   string
 	}{
+		"no image that is handed out": {func(w *world) { w.pod.Status = noDisk },
+			"ImagePullFailed, pull of image gone failed: no such image"},
 		"the source pod fits on no node":   {func(w *world) { w.pod, w.origin.pods[0].Status = nil, pending("0/3 nodes") }, "Source pod golden/importer-source-uid-of-data: Unschedulable"},
 		"the importer pod fits on no node": {func(w *world) { w.pod.Status = pending("0/3 nodes are arm64") }, "Importer pod ns/importer-data: Unschedulable, Importer pod cannot be scheduled: 0/3 nodes are arm64"},
 		"no image":                         {func(w *world) { w.pod.Status = noImage }, "no such image"},

@@ -60,6 +60,21 @@ func failure(pod *corev1.Pod) (reason, message string) {
 	return reasonError, datavolume.Short(message)
 }
 
+// waitingContainer returns the container that keeps a pod from starting, or nil. The importer waits without a word for
+// the containers with the image of a registry.
+func waitingContainer(pod *corev1.Pod) *corev1.ContainerStatus {
+	c := containerOf(pod)
+	if c == nil || c.State.Waiting == nil {
+		return nil
+	}
+	for i := range pod.Status.InitContainerStatuses {
+		if first := &pod.Status.InitContainerStatuses[i]; first.State.Waiting != nil && first.State.Waiting.Message != "" {
+			return first
+		}
+	}
+	return c
+}
+
 // obstacle says what a pod that has not started waits for.
 func obstacle(pod *corev1.Pod) (reason, message string) {
 	for _, c := range pod.Status.Conditions {
@@ -67,8 +82,8 @@ func obstacle(pod *corev1.Pod) (reason, message string) {
 			return reasonUnschedulable, datavolume.Short("Importer pod cannot be scheduled: " + c.Message)
 		}
 	}
-	c := containerOf(pod)
-	if c == nil || c.State.Waiting == nil {
+	c := waitingContainer(pod)
+	if c == nil {
 		return reasonPending, ""
 	}
 	switch waiting := c.State.Waiting; waiting.Reason {

@@ -81,7 +81,9 @@ func addProgram(pod *corev1.Pod, resources corev1.ResourceRequirements) {
 		Env:             oneThread(),
 		Resources:       *resources.DeepCopy(),
 		SecurityContext: own.SecurityContext.DeepCopy(),
-		VolumeMounts:    []corev1.VolumeMount{{Name: program, MountPath: layout.ProgramDir}},
+		// Of one that fails, the VMI's status says why.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts:             []corev1.VolumeMount{{Name: program, MountPath: layout.ProgramDir}},
 	})
 }
 
@@ -89,10 +91,12 @@ func addProgram(pod *corev1.Pod, resources corev1.ResourceRequirements) {
 func container(pod *corev1.Pod, image Image, command []string, at string) corev1.Container {
 	return corev1.Container{
 		Name: image.Container, Image: image.Reference, ImagePullPolicy: image.Policy,
-		Command:         command,
-		Env:             oneThread(),
-		Resources:       *image.Resources.DeepCopy(),
-		SecurityContext: pod.Spec.Containers[0].SecurityContext.DeepCopy(),
+		Command:                  command,
+		WorkingDir:               "/", // the image names another, which need not be a folder
+		Env:                      oneThread(),
+		Resources:                *image.Resources.DeepCopy(),
+		SecurityContext:          pod.Spec.Containers[0].SecurityContext.DeepCopy(),
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: []corev1.VolumeMount{{Name: program, MountPath: layout.ProgramDir, ReadOnly: true},
 			{Name: image.Container, MountPath: at}},
 	}

@@ -52,6 +52,16 @@ func because(pod *corev1.Pod, reason, message string) *corev1.Pod {
 	return pod
 }
 
+// failedFirst returns a pod whose kernel could not be copied.
+func failedFirst(message string) *corev1.Pod {
+	pod := podIn(corev1.PodFailed, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{
+		{Name: "program", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}},
+		{Name: kernelName, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1,
+			Reason: "Error", Message: message}}}}
+	return pod
+}
+
 func TestHowAPodEnded(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -76,6 +86,11 @@ func TestHowAPodEnded(t *testing.T) {
 		{"ended in a power cut, as the kubelet says",
 			terminated(corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}),
 			end{v1.Failed, "LauncherKilled", "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true},
+		{"no kernel in the image", failedFirst("virt-launcher: the container image has no file /vmlinuz\n"),
+			end{v1.Failed, "PodFailed", "the launcher pod failed before the launcher ran: its container kernel failed: " +
+				"virt-launcher: the container image has no file /vmlinuz"}, true},
+		{"a kernel that says nothing", failedFirst(""), end{v1.Failed, "PodFailed",
+			"the launcher pod failed before the launcher ran: its container kernel failed: exit code 1 (Error)"}, true},
 		{"exit without a word", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 3}),
 			end{v1.Failed, "Error", "virt-launcher exited with code 3 without saying why "}, true},
 		{"exit 0 without a word is no success", terminated(corev1.ContainerStateTerminated{Reason: "Completed"}),
