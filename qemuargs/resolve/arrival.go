@@ -145,7 +145,14 @@ func takeImages(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host) 
 			return fmt.Errorf("the disk %.64q has an image here of the format %s with %d bytes, and another at the source",
 				d.Name, facts.Format, facts.VirtualSize)
 		}
-		d.Image = containerImage(facts)
+		image := containerImage(facts)
+		// The source's kind of cache stays as the spec has it.
+		image.Direct = image.Direct && !slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks,
+			func(of v1.Disk) bool { return of.Name == v.Name && inPageCache(&of) })
+		if d.Image = image; d.AIO == qemuargs.Native && !goesPastCache(d) {
+			return fmt.Errorf("the disk %.64q has io native, which needs O_DIRECT, and that does not work on the image here",
+				d.Name)
+		}
 	}
 	return nil
 }

@@ -40,6 +40,16 @@ func goesPastCache(d *qemuargs.Disk) bool {
 	return d.Image.Direct && (d.Overlay == nil || d.Overlay.Direct)
 }
 
+// hasImage reports whether the image of a disk was found. One that is handed out has no path.
+func hasImage(d *qemuargs.Disk) bool {
+	return d.Image.Path != "" || d.Image.Volume == qemuargs.HandedOut
+}
+
+// inPageCache reports whether a disk's owner wants its data in the page cache.
+func inPageCache(d *v1.Disk) bool {
+	return d.Cache == v1.CacheWriteThrough || d.Cache == v1.CacheWriteBack
+}
+
 // caching decides between the cache modes. KubeVirt's choice, where the disk has none: none if O_DIRECT works, else
 // writethrough. Here a base that is only read may be in the page cache all the same.
 func caching(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path *field.Path) *field.Error {
@@ -54,14 +64,14 @@ func caching(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, path
 	case d.Cache == "" && !disk.Shared:
 		disk.WriteThrough = !written
 		return nil
-	case d.Cache == v1.CacheWriteThrough, d.Cache == v1.CacheWriteBack:
+	case inPageCache(d):
 		disk.Image.Direct, disk.WriteThrough = false, d.Cache == v1.CacheWriteThrough
 		if overlay != nil {
 			overlay.Direct = false
 		}
 		return nil
 	}
-	if goesPastCache(disk) || disk.Image.Path == "" { // without an image there is another error already
+	if goesPastCache(disk) || !hasImage(disk) { // without an image there is another error already
 		return nil
 	}
 	if d.Cache == "" {
@@ -83,7 +93,7 @@ func kindOfIO(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, pat
 	case d.IO == v1.IOThreads:
 		disk.AIO = qemuargs.Threads
 		return nil
-	case d.IO == v1.IONative && !goesPastCache(disk) && disk.Image.Path != "":
+	case d.IO == v1.IONative && !goesPastCache(disk) && hasImage(disk):
 		return field.Invalid(path, d.IO, "native I/O needs O_DIRECT, which does not work on the disk of volume "+d.Name+"; use io threads")
 	case d.IO == v1.IONative && !host.AIO.Native:
 		return field.Invalid(path, d.IO, "the node has no room left for native I/O; use io threads, or raise the node's fs.aio-max-nr")
@@ -111,7 +121,7 @@ func blockSizes(disk *qemuargs.Disk, d *v1.Disk, volume *v1.Volume, host Host, p
 		path = path.Child("matchVolume")
 		facts := matched(disk, volume, host)
 		switch {
-		case disk.Image.Path == "":
+		case !hasImage(disk):
 			return nil
 		case facts != nil && facts.Logical > maxSector:
 			return field.Invalid(path, d.Name, fmt.Sprintf("the volume has blocks of %d bytes, and a guest cannot use sectors larger than its pages of %d bytes; name the sizes in blockSize.custom", facts.Logical, maxSector))
