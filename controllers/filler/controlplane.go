@@ -19,10 +19,6 @@ func (r *Reconciler) config(ctx context.Context) (Config, error) {
 	config := r.Config
 	blocks, err := r.controlPlane(ctx)
 	config.Forbidden = slices.Concat(config.Forbidden, blocks)
-	if err != nil || r.Images == nil {
-		return config, err
-	}
-	config.Images, err = r.Images(ctx)
 	return config, err
 }
 

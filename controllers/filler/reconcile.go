@@ -222,6 +222,9 @@ func (r *Reconciler) makeClaim(ctx context.Context, w world, s *step) error {
 // importerOf renders the importer pod of a DataVolume. source is the source pod of a copy.
 func (r *Reconciler) importerOf(ctx context.Context, w world, s *step, source *corev1.Pod) (*corev1.Pod, error) {
 	config, err := r.config(ctx)
+	if source := w.volume.Spec.Source; err == nil && r.Images != nil && source != nil && source.Registry != nil {
+		config.Images, err = r.Images(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

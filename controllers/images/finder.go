@@ -75,14 +75,15 @@ func (f *Finder) Way(ctx context.Context) (Way, error) {
 }
 
 // serves reports whether the API server takes a pod with an image volume. Where its gate is off, the API server drops
-// such a volume from the pod, or refuses the pod.
+// such a volume from the pod, or refuses the pod. A quota or a webhook may refuse each such pod for a reason of its own.
+// Then nothing is known, and containers do in each cluster.
 func (f *Finder) serves(ctx context.Context) (bool, error) {
 	pod := probe()
 	err := f.Client.Create(ctx, pod, client.DryRunAll)
 	switch {
 	case err == nil:
 		return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Image != nil }), nil
-	case apierrors.IsInvalid(err):
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		return false, nil
 	}
 	return false, fmt.Errorf("make a pod with an image volume without effect: %w", err)

@@ -126,3 +126,16 @@ func TestFinderLooksOnceAMinute(t *testing.T) {
 	clock.SetTime(time.Unix(300, 0))
 	want(Containers, 7)
 }
+
+// TestFinderIsRefused: where a quota or a webhook refuses each pod with an image volume, pods come by containers.
+func TestFinderIsRefused(t *testing.T) {
+	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("exceeded quota"))
+		}}).Build()
+	f := &Finder{Client: c, Live: c, Clock: clocks.NewFakePassiveClock(time.Unix(0, 0)),
+		Cluster: func(context.Context) (*v1.KubeVirtConfiguration, error) { return nil, nil }}
+	if got, err := f.Way(t.Context()); got != Containers || err != nil {
+		t.Errorf("%q (%v)", got, err)
+	}
+}

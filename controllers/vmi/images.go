@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,16 @@ import (
 // kernelName is the name of the volume with the kernel, and of the container that copies it.
 const kernelName = "kernel"
 
+// findWay puts into config how images come to a VMI's pods. A VMI without images does not depend on the answer.
+func (r *Reconciler) findWay(ctx context.Context, vmi *v1.VirtualMachineInstance, config *PodConfig) (err error) {
+	if r.Images == nil || vmi.KernelContainer() == nil &&
+		!slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.ContainerDisk != nil }) {
+		return nil
+	}
+	config.Images, err = r.Images(ctx)
+	return err
+}
+
 // addImages adds the images of container disks and of the kernel.
 func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
 	byContainer := config.Images == images.Containers
@@ -28,7 +39,7 @@ func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig
 		name := layout.PodName("disk", v.Name)
 		if byContainer {
 			images.AddDisk(pod, images.Image{Container: name, Reference: disk.Image, Policy: disk.ImagePullPolicy,
-				At: layout.ImageFolder(v.Name), Resources: imageResources(vmi)}, disk.Path)
+				At: layout.ImageFolder(v.Name), Resources: imageResources(&pod.Spec.Containers[0].Resources)}, disk.Path)
 		} else {
 			mountImage(pod, name, layout.ImageVolume(v.Name), disk.Image, disk.ImagePullPolicy)
 		}
@@ -41,7 +52,7 @@ func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig
 	if byContainer {
 		files := slices.DeleteFunc([]string{kernel.KernelPath, kernel.InitrdPath}, func(f string) bool { return f == "" })
 		images.AddFiles(pod, images.Image{Container: kernelName, Reference: kernel.Image, Policy: kernel.ImagePullPolicy,
-			At: layout.KernelDir, Resources: imageResources(vmi)}, files...)
+			At: layout.KernelDir, Resources: imageResources(&pod.Spec.Containers[0].Resources)}, files...)
 	} else {
 		mountImage(pod, kernelName, layout.KernelDir, kernel.Image, kernel.ImagePullPolicy)
 	}
@@ -70,14 +81,26 @@ func mountImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPol
 		corev1.VolumeMount{Name: pod.Spec.Volumes[i].Name, MountPath: path, ReadOnly: true})
 }
 
-// imageResources returns the resources of a container with an image. The limit of memory is KubeVirt's. The pod of a
-// guest with CPUs of its own must have the same requests and limits, or the kubelet gives it no CPUs.
-func imageResources(vmi *v1.VirtualMachineInstance) corev1.ResourceRequirements {
+// imageResources returns the resources of a container with an image. The limit of memory is KubeVirt's. If the launcher
+// has the same requests and limits, so has the container: otherwise the pod's quality of service would not be Guaranteed,
+// and the kubelet would give no CPUs to a guest that is to have CPUs of its own.
+func imageResources(launcher *corev1.ResourceRequirements) corev1.ResourceRequirements {
 	limits := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("40M")}
-	if vmi.Spec.Domain.CPU.Dedicated() {
+	if guaranteed(launcher) {
 		limits[corev1.ResourceCPU] = resource.MustParse("10m")
 		return corev1.ResourceRequirements{Requests: limits.DeepCopy(), Limits: limits}
 	}
 	return corev1.ResourceRequirements{Limits: limits, Requests: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("2Mi")}}
+}
+
+// guaranteed reports whether a container's limits of CPU and memory are what it requests.
+func guaranteed(r *corev1.ResourceRequirements) bool {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		limit, limited := r.Limits[name]
+		if request, asked := r.Requests[name]; !limited || asked && request.Cmp(limit) != 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -60,6 +60,9 @@ func (r *Reconciler) checkAgain(ctx context.Context, t *turn) (time.Duration, er
 func (r *Reconciler) createPod(ctx context.Context, t *turn) (time.Duration, error) {
 	vmi := t.vmi
 	config, err := r.podConfig(ctx)
+	if err == nil {
+		err = r.findWay(ctx, vmi, &config)
+	}
 	if err != nil {
 		r.complain(vmi, v1.ReasonFailedCreate, err.Error())
 		return 0, err
@@ -161,9 +164,6 @@ func (r *Reconciler) podConfig(ctx context.Context) (PodConfig, error) {
 	config := r.Config
 	config.Cluster = cluster
 	config.Emulation = config.Emulation || cluster.EmulationPermitted()
-	if config.Unlabelled, err = r.unlabelled(ctx); err != nil || r.Images == nil {
-		return config, err
-	}
-	config.Images, err = r.Images(ctx)
+	config.Unlabelled, err = r.unlabelled(ctx)
 	return config, err
 }

@@ -17,6 +17,9 @@ import (
 func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	migration *v1.VirtualMachineInstanceMigration) (*corev1.Pod, kit.Room, error) {
 	config, err := r.podConfig(ctx)
+	if err == nil {
+		err = r.findWay(ctx, vmi, &config)
+	}
 	if err != nil {
 		return nil, kit.Room{}, err
 	}
