@@ -115,6 +115,9 @@ func openRegular(dir *os.File, name string) (*os.File, string, error) {
 
 func onlyFile(root *os.File) (string, error) {
 	disk, err := openBeneath(root, "disk", unix.O_RDONLY|unix.O_DIRECTORY)
+	if errors.Is(err, unix.EXDEV) {
+		return "", mountedOver("disk")
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: the container image has no folder /disk with a disk in it: %w", ErrUnusable, err)
 	}
@@ -152,10 +155,18 @@ func explainOpen(dir *os.File, name string, err error) error {
 	case errors.Is(err, unix.EACCES) && unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil:
 		return fmt.Errorf("%w: /%s has mode %04o and owner %d:%d, and cannot be read by user %d; make it readable by %d:%d",
 			ErrUnusable, name, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid(), os.Getuid(), os.Getgid())
+	case errors.Is(err, unix.EXDEV):
+		return mountedOver(name)
 	case errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("%w: the container image has no file /%s", ErrUnusable, name)
 	}
 	return fmt.Errorf("open /%s: %w", name, err)
+}
+
+// mountedOver returns the error of a path at which a container runtime has mounted something over the image.
+func mountedOver(name string) error {
+	return fmt.Errorf("%w: something is mounted over /%s of the container image: an image of a disk declares no VOLUME there",
+		ErrUnusable, name)
 }
 
 // maxVirtualSize bounds what a header may claim: 64 TiB.

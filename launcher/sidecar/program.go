@@ -12,7 +12,7 @@ import (
 )
 
 // CopyProgram copies this process's own program to a path, where the other containers of the pod have it. Their images
-// are a tenant's, and nothing of those runs.
+// are a tenant's.
 func CopyProgram(path string) error {
 	own, err := os.Executable()
 	if err != nil {
