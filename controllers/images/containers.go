@@ -13,8 +13,8 @@ import (
 )
 
 // This file renders the containers with images that are not the pod's own. The first container of the pod has
-// virt-launcher's image. The others run a copy of virt-launcher. A hostile image can have a program of its own run instead
-// (docs/storage.md): so these containers have nothing that is worth having, and nothing of what they say is believed.
+// virt-launcher's image. The others run a copy of virt-launcher. A hostile image can have a program of its own run
+// instead (docs/storage.md): so these containers have nothing that is worth having, and what they say is not believed.
 
 const (
 	// Binary is virt-launcher in its own image.

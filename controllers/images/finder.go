@@ -75,8 +75,8 @@ func (f *Finder) Way(ctx context.Context) (Way, error) {
 }
 
 // serves reports whether the API server takes a pod with an image volume. Where its gate is off, the API server drops
-// such a volume from the pod, or refuses the pod. A quota or a webhook may refuse each such pod for a reason of its own.
-// Then nothing is known, and containers do in each cluster.
+// such a volume from the pod, or refuses the pod. A quota or a webhook may refuse each such pod for a reason of its
+// own. Then nothing is known, and containers do in each cluster.
 func (f *Finder) serves(ctx context.Context) (bool, error) {
 	pod := probe()
 	err := f.Client.Create(ctx, pod, client.DryRunAll)

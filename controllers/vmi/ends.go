@@ -181,7 +181,8 @@ func failedBefore(pod *corev1.Pod) string {
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
 		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-			said := orElse(strings.TrimSpace(t.Message), fmt.Sprintf("exit code %d (%s)", t.ExitCode, t.Reason))
+			const most = 500 // the image may have written anything
+			said := orElse(control.Printable(t.Message, most), fmt.Sprintf("exit code %d (%s)", t.ExitCode, t.Reason))
 			return fmt.Sprintf(": its container %s failed: %s", c.Name, said)
 		}
 	}

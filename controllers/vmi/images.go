@@ -82,8 +82,8 @@ func mountImage(pod *corev1.Pod, name, path, image string, policy corev1.PullPol
 }
 
 // imageResources returns the resources of a container with an image. The limit of memory is KubeVirt's. If the launcher
-// has the same requests and limits, so has the container: otherwise the pod's quality of service would not be Guaranteed,
-// and the kubelet would give no CPUs to a guest that is to have CPUs of its own.
+// has the same requests and limits, so has the container: otherwise the pod's quality of service would not be
+// Guaranteed, and the kubelet would give no CPUs to a guest that is to have CPUs of its own.
 func imageResources(launcher *corev1.ResourceRequirements) corev1.ResourceRequirements {
 	limits := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("40M")}
 	if guaranteed(launcher) {

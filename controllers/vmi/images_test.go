@@ -35,7 +35,8 @@ func TestPodWithoutImagesAsksForNoWay(t *testing.T) {
 func TestGuaranteedWithImageContainers(t *testing.T) {
 	for _, guaranteed := range []bool{false, true} {
 		vmi := load(t, "testdata/debian")
-		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi")}
+		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"),
+			corev1.ResourceMemory: resource.MustParse("4Gi")}
 		vmi.Spec.Domain.Resources = v1.ResourceRequirements{Requests: v1.ResourceList(list.DeepCopy())}
 		if guaranteed {
 			vmi.Spec.Domain.Resources.Limits = v1.ResourceList(list.DeepCopy())

@@ -86,7 +86,7 @@ func TestHowAPodEnded(t *testing.T) {
 		{"ended in a power cut, as the kubelet says",
 			terminated(corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}),
 			end{v1.Failed, "LauncherKilled", "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true},
-		{"no kernel in the image", failedFirst("virt-launcher: the container image has no file /vmlinuz\n"),
+		{"no kernel in the image", failedFirst("virt-launcher: the container image has \x1bno file /vmlinuz\n"),
 			end{v1.Failed, "PodFailed", "the launcher pod failed before the launcher ran: its container kernel failed: " +
 				"virt-launcher: the container image has no file /vmlinuz"}, true},
 		{"a kernel that says nothing", failedFirst(""), end{v1.Failed, "PodFailed",

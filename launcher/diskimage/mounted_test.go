@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestVolumeOverTheDisk: a container runtime mounts a folder where an image declares a volume. That is told, and nothing
-// of the folder is opened.
+// TestVolumeOverTheDisk: a container runtime mounts a folder where an image declares a volume. That is told, and
+// nothing of the folder is opened.
 func TestVolumeOverTheDisk(t *testing.T) {
 	root := t.TempDir()
 	disk := filepath.Join(root, "disk")
