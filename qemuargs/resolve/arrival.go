@@ -18,6 +18,8 @@ type Origin struct {
 	Machine qemuargs.Machine
 	// QEMUVersion of the source's launcher.
 	QEMUVersion string
+	// Images are the source's facts about container disks, by volume. The source need not tell them.
+	Images map[string]qemuargs.ImageFacts
 }
 
 // Arrival returns the Machine with which another node receives a VMI's guest. It is the source's, but for what the
@@ -68,7 +70,7 @@ func Arrival(vmi *v1.VirtualMachineInstance, from Origin, host Host) (*qemuargs.
 	if err := checkDisks(&vmi.Spec.Domain.Devices, m.Disks); err != nil {
 		return nil, err
 	}
-	if err := takeImages(vmi, &m, host); err != nil {
+	if err := takeImages(vmi, &m, from.Images, host); err != nil {
 		return nil, err
 	}
 	if err := chooseIO(vmi, &m, host); err != nil {
@@ -130,7 +132,8 @@ func checkDisks(devices *v1.Devices, has []qemuargs.Disk) error {
 
 // takeImages takes the images of container disks where this node's pod has them: by a path, or by a container that
 // hands them out. What the guest sees of an image must be the same: a tag may name another image by now.
-func takeImages(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host) error {
+func takeImages(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, had map[string]qemuargs.ImageFacts,
+	host Host) error {
 	m.Disks = append([]qemuargs.Disk(nil), m.Disks...)
 	for _, v := range vmi.Spec.Volumes {
 		at := slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == v.Name })
@@ -138,10 +141,12 @@ func takeImages(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, host Host) 
 			continue
 		}
 		d, facts := &m.Disks[at], host.ContainerDisks[v.Name]
+		was, told := had[v.Name] // of a disk without an overlay, the Machine has no size
 		switch {
 		case facts.Error != "":
 			return fmt.Errorf("the disk %.64q cannot be had here: %s", d.Name, facts.Error)
-		case facts.Format != d.Image.Format, d.Overlay != nil && d.Overlay.VirtualSize != facts.VirtualSize:
+		case facts.Format != d.Image.Format, d.Overlay != nil && d.Overlay.VirtualSize != facts.VirtualSize,
+			told && was.VirtualSize != facts.VirtualSize:
 			return fmt.Errorf("the disk %.64q has an image here of the format %s with %d bytes, and another at the source",
 				d.Name, facts.Format, facts.VirtualSize)
 		}

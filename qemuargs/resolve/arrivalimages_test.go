@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,5 +116,30 @@ func TestImageThatIsHandedOutIsTuned(t *testing.T) {
 				t.Errorf("%s: %v, want an error at %s", machine, errs, name)
 			}
 		}
+	}
+}
+
+// TestReadOnlyImageArrivesWithItsSize: a disk that the guest only reads is as large on the other node, if the source
+// tells how large it was.
+func TestReadOnlyImageArrivesWithItsSize(t *testing.T) {
+	vmi, host := load(t, "testdata/machines/volume-container-disk-handed-out", "11.1")
+	v1.Default(vmi)
+	machine, errs := Machine(vmi, host)
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	from := Origin{Machine: *machine, QEMUVersion: host.QEMUVersion, Images: maps.Clone(host.ContainerDisks)}
+	if _, err := Arrival(vmi, from, host); err != nil {
+		t.Errorf("the same image: %v", err)
+	}
+	facts := host.ContainerDisks["media"]
+	facts.VirtualSize *= 2
+	host.ContainerDisks["media"] = facts
+	if _, err := Arrival(vmi, from, host); err == nil || !strings.Contains(err.Error(), `"media"`) {
+		t.Errorf("a larger image: %v", err)
+	}
+	from.Images = nil
+	if _, err := Arrival(vmi, from, host); err != nil {
+		t.Errorf("a source that tells nothing: %v", err)
 	}
 }

@@ -30,13 +30,11 @@ func hostOf(ctx context.Context, launcher *sessions.Session) string {
 // nothing to keep if nobody can read them, or if the source has another QEMU: no facts of one node make the arguments
 // then.
 func movedHost(offer *peers.Offer, here resolve.Host, knows control.Commands) (string, error) {
-	if offer.Host == "" || len(offer.Host) > peers.MaxHost || offer.QEMUVersion != here.QEMUVersion {
+	told := toldHost(offer)
+	if told == nil || offer.QEMUVersion != here.QEMUVersion {
 		return "", nil
 	}
-	var host resolve.Host
-	if json.Unmarshal([]byte(offer.Host), &host) != nil { // the source may be in others' hands
-		return "", nil
-	}
+	host := *told
 	host.VhostNet = host.VhostNet && here.VhostNet
 	if host.ContainerDisks != nil { // each node's pod has them in its own way
 		maps.Copy(host.ContainerDisks, here.ContainerDisks)
@@ -45,6 +43,24 @@ func movedHost(offer *peers.Offer, here resolve.Host, knows control.Commands) (s
 		host.AIO.Native = host.AIO.Native && here.AIO.Native
 	}
 	return start.Kept(host, knows)
+}
+
+// toldHost returns the facts of the source, or nil.
+func toldHost(offer *peers.Offer) *resolve.Host {
+	host := &resolve.Host{}
+	if offer.Host == "" || len(offer.Host) > peers.MaxHost ||
+		json.Unmarshal([]byte(offer.Host), host) != nil { // the source may be in others' hands
+		return nil
+	}
+	return host
+}
+
+// toldImages returns the source's facts about container disks, or nil.
+func toldImages(offer *peers.Offer) map[string]qemuargs.ImageFacts {
+	if host := toldHost(offer); host != nil {
+		return host.ContainerDisks
+	}
+	return nil
 }
 
 // usesAIO reports whether a machine has disks with a kind of I/O of their own, of which the target's launcher is asked.

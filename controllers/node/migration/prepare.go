@@ -183,7 +183,8 @@ func (a *Arrivals) machine(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if err := inspectArrival(ctx, vmi, launcher, offer, &host); err != nil {
 		return nil, host, err
 	}
-	machine, err := resolve.Arrival(vmi, resolve.Origin{Machine: offer.Machine, QEMUVersion: offer.QEMUVersion}, host)
+	machine, err := resolve.Arrival(vmi, resolve.Origin{Machine: offer.Machine, QEMUVersion: offer.QEMUVersion,
+		Images: toldImages(offer)}, host)
 	return machine, host, err
 }
 
