@@ -47,7 +47,8 @@ func TestCopyThatStandsStillLosesItsPlace(t *testing.T) {
 	}
 	noImage := corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: containerName, Image: "gone",
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}}
-	noDisk := corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: containerName,
+	noDisk := corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+		Name:  containerName,
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}}
 	noDisk.InitContainerStatuses = noImage.DeepCopy().ContainerStatuses
 	noDisk.InitContainerStatuses[0].Name = importer.ImageName

@@ -68,7 +68,8 @@ func waitingContainer(pod *corev1.Pod) *corev1.ContainerStatus {
 		return nil
 	}
 	for i := range pod.Status.InitContainerStatuses {
-		if first := &pod.Status.InitContainerStatuses[i]; first.State.Waiting != nil && first.State.Waiting.Message != "" {
+		first := &pod.Status.InitContainerStatuses[i]
+		if waiting := first.State.Waiting; waiting != nil && waiting.Message != "" {
 			return first
 		}
 	}

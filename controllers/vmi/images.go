@@ -31,6 +31,7 @@ func (r *Reconciler) findWay(ctx context.Context, vmi *v1.VirtualMachineInstance
 // addImages adds the images of container disks and of the kernel.
 func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig) {
 	byContainer := config.Images == images.Containers
+	resources := imageResources(&pod.Spec.Containers[0].Resources)
 	for _, v := range vmi.Spec.Volumes {
 		disk := v.ContainerDisk
 		if disk == nil {
@@ -39,7 +40,7 @@ func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig
 		name := layout.PodName("disk", v.Name)
 		if byContainer {
 			images.AddDisk(pod, images.Image{Container: name, Reference: disk.Image, Policy: disk.ImagePullPolicy,
-				At: layout.ImageFolder(v.Name), Resources: imageResources(&pod.Spec.Containers[0].Resources)}, disk.Path)
+				At: layout.ImageFolder(v.Name), Resources: resources}, disk.Path)
 		} else {
 			mountImage(pod, name, layout.ImageVolume(v.Name), disk.Image, disk.ImagePullPolicy)
 		}
@@ -52,7 +53,7 @@ func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig
 	if byContainer {
 		files := slices.DeleteFunc([]string{kernel.KernelPath, kernel.InitrdPath}, func(f string) bool { return f == "" })
 		images.AddFiles(pod, images.Image{Container: kernelName, Reference: kernel.Image, Policy: kernel.ImagePullPolicy,
-			At: layout.KernelDir, Resources: imageResources(&pod.Spec.Containers[0].Resources)}, files...)
+			At: layout.KernelDir, Resources: resources}, files...)
 	} else {
 		mountImage(pod, kernelName, layout.KernelDir, kernel.Image, kernel.ImagePullPolicy)
 	}

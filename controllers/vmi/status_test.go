@@ -54,7 +54,8 @@ func because(pod *corev1.Pod, reason, message string) *corev1.Pod {
 
 // failedFirst returns a pod whose kernel could not be copied.
 func failedFirst(message string) *corev1.Pod {
-	pod := podIn(corev1.PodFailed, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
+	pod := podIn(corev1.PodFailed,
+		corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{
 		{Name: "program", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}},
 		{Name: kernelName, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1,
@@ -87,8 +88,8 @@ func TestHowAPodEnded(t *testing.T) {
 			terminated(corev1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", ExitCode: 137}),
 			end{v1.Failed, "LauncherKilled", "virt-launcher has ended, and QEMU with it, and nobody saw how: its node, or the container runtime, was started anew"}, true},
 		{"no kernel in the image", failedFirst("virt-launcher: the container image has \x1bno file /vmlinuz\n"),
-			end{v1.Failed, "PodFailed", "the launcher pod failed before the launcher ran: its container kernel failed: " +
-				"virt-launcher: the container image has no file /vmlinuz"}, true},
+			end{v1.Failed, "PodFailed", "the launcher pod failed before the launcher ran: its container kernel " +
+				"failed: virt-launcher: the container image has no file /vmlinuz"}, true},
 		{"a kernel that says nothing", failedFirst(""), end{v1.Failed, "PodFailed",
 			"the launcher pod failed before the launcher ran: its container kernel failed: exit code 1 (Error)"}, true},
 		{"exit without a word", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 3}),

@@ -165,7 +165,7 @@ func explainOpen(dir *os.File, name string, err error) error {
 
 // mountedOver returns the error of a path at which a container runtime has mounted something over the image.
 func mountedOver(name string) error {
-	return fmt.Errorf("%w: something is mounted over /%s of the container image: an image of a disk declares no VOLUME there",
+	return fmt.Errorf("%w: something is mounted over /%s of the container image: declare no VOLUME there",
 		ErrUnusable, name)
 }
 

@@ -82,7 +82,8 @@ func TestCopyFiles(t *testing.T) {
 func TestCopyRootIntoItself(t *testing.T) {
 	root := t.TempDir()
 	folder := filepath.Join(root, "launcher")
-	if err := errors.Join(os.Mkdir(folder, 0o755), os.WriteFile(filepath.Join(root, "qemu"), []byte("x"), 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(folder, 0o755),
+		os.WriteFile(filepath.Join(root, "qemu"), []byte("x"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

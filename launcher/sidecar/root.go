@@ -36,7 +36,7 @@ func CopyRoot(root, folder string) error {
 		to := filepath.Join(folder, below)
 		switch {
 		case entry.IsDir() && (!sameDevice(own, info) || os.SameFile(into, info)):
-			// The folder of the copy is on the image's device where the container runtime copies images (snapshotter native).
+			// The folder of the copy is on the image's device where containerd copies images (snapshotter native).
 			return cmp.Or(makeFolder(to, 0o755), fs.SkipDir)
 		case !sameDevice(own, info):
 			return nil

@@ -155,7 +155,7 @@ func takeImages(vmi *v1.VirtualMachineInstance, m *qemuargs.Machine, had map[str
 		image.Direct = image.Direct && !slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks,
 			func(of v1.Disk) bool { return of.Name == v.Name && inPageCache(&of) })
 		if d.Image = image; d.AIO == qemuargs.Native && !goesPastCache(d) {
-			return fmt.Errorf("the disk %.64q has io native, which needs O_DIRECT, and that does not work on the image here",
+			return fmt.Errorf("the disk %.64q has io native, which needs O_DIRECT, which does not work on the image here",
 				d.Name)
 		}
 	}
