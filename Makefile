@@ -20,12 +20,7 @@ PACKAGES := ca-certificates gcc libc6-dev iproute2 nftables runc containernetwor
 	$(shell grep -v '^\#' config/images/packages.txt)
 
 # $(call install,PACKAGES) installs those of Debian's packages that are missing.
-define install
-	@missing=(); for p in $(1); do \
-		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=($$p); done; \
-	if [ $${#missing[@]} -gt 0 ]; then echo "installing $${missing[*]}"; \
-		apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null; fi
-endef
+install = @config/packages.sh $(1)
 
 .DEFAULT_GOAL := help
 
@@ -63,7 +58,7 @@ LINK := -ldflags='-s -w'
 GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text
 
 .PHONY: test-all
-test-all: test unit-race e2e long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party fuzz ## test, and the long ones
+test-all: test unit-race e2e long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party release-check fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart; guests in a guest, whose kernel has what this machine's may lack (half an hour or more)
@@ -208,12 +203,12 @@ e2e-passt: packages cluster images ## the end-to-end test of guests that passt c
 ARM64_PACKAGES := gcc-aarch64-linux-gnu qemu-system-arm xz-utils
 
 .PHONY: images-arm64
-images-arm64: packages ## the images for nodes of arm64, cross-built, into _output/images/arm64
+images-arm64: image-packages ## the images for nodes of arm64, cross-built, into _output/images/arm64
 	$(call install,$(ARM64_PACKAGES))
 	ARCH=arm64 config/images/build.sh tiny launcher components
 
 .PHONY: images-arm64-guest
-images-arm64-guest: packages ## the launcher that emulates guests of arm64 on nodes of amd64, and such a guest
+images-arm64-guest: image-packages ## the launcher that emulates guests of arm64 on nodes of amd64, and such a guest
 	config/images/build.sh launcher-arm64-emulator tiny-arm64
 
 .PHONY: test-arm64
@@ -383,19 +378,31 @@ qemuargs-deb: qemuargs ## Debian's package of qemuargs, into _output
 	config/deb/qemuargs.sh $(BIN)/qemuargs $(OUTPUT)
 
 .PHONY: images
-images: image-tiny image-debian image-launcher image-components ## all container images, into _output/images
+images: image-tiny image-debian image-launcher image-components ## all container images, into _output/images (root)
+
+.PHONY: images-deploy
+images-deploy: image-launcher image-components ## the images that an installation needs, without guests (root)
 
 # Guests' images, and the components' image.
 .PHONY: image-tiny image-debian image-components
-image-tiny: packages # the tiny guest's images, which a test boots
-image-debian: packages ## a Debian guest's image, for qemuargs run
-image-components: packages
+image-tiny: image-packages # the tiny guest's images, which a test boots
+image-debian: image-packages ## a Debian guest's image, for qemuargs run
+image-components: image-packages
 image-tiny image-debian image-components:
 	@test/part.sh $@ config/images/build.sh $(@:image-%=%)
 
 .PHONY: image-launcher
-image-launcher: packages ## the launcher's image, which a test looks into
+image-launcher: image-packages ## the launcher's image, which a test looks into
 	@test/part.sh $@ config/images/build.sh launcher
+
+.PHONY: release
+VERSION ?=
+release: ## VERSION=v0.1.0: all that an installation needs, without a registry, into the folder _output/release/VERSION (root; docs/install.md)
+	@config/release.sh "$(VERSION)"
+
+.PHONY: release-check
+release-check: packages cluster helm ## builds a release, and installs from its folder alone on a cluster of its own (root; 10 minutes)
+	@test/release/check.sh
 
 .PHONY: cluster
 cluster: packages ## build the test cluster's Kubernetes and containerd
@@ -423,6 +430,10 @@ helm: ## Helm's program, of the version that the tests use, into _output/bin
 .PHONY: packages
 packages: ## install the Debian packages that building and testing need (root)
 	$(call install,$(PACKAGES))
+
+.PHONY: image-packages
+image-packages: packages # says at once what building images needs
+	@config/packages.sh --root "building images" $(PACKAGES)
 
 .PHONY: clean
 clean: ## remove everything that was built

@@ -14,6 +14,7 @@
 # Targets may run in parallel. The host needs the packages in packages.txt.
 #
 #   OUTPUT          where everything goes (default <repository>/_output): images/ has the tars, cache/ the rest
+#   CACHE           another folder than cache/, which images of several tags share
 #   XDG_CACHE_HOME  in its folder kubeqemu, guests are kept for the user's other work trees (default ~/.cache)
 #   TAG             image tag (default dev)
 #   ARCH            architecture of the nodes (default amd64). With arm64, images/arm64/ has the tars of tiny, launcher and components;
@@ -28,12 +29,16 @@ repo=$(cd "$here/../.." && pwd)
 output=${OUTPUT:-$repo/_output}
 arch=${ARCH:-amd64}
 images=$output/images$([ "$arch" = amd64 ] || echo "/$arch")
-cache=$output/cache
+cache=${CACHE:-$output/cache}
 user_cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/kubeqemu
 tag=${TAG:-dev}
 # The one time stamp of every file made here, so that the same content gives the same image.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-1735689600} TZ=UTC LC_ALL=C
 umask 022
+
+[ $# -gt 0 ] || { sed -n '2,/^set /s/^# \?//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+# Said before anything is done: what is missing would show itself minutes later, by another name.
+[ "$EUID" = 0 ] || { echo "build.sh needs root, Debian 12 or newer, and the packages in config/images/packages.txt" >&2; exit 1; }
 mkdir -p "$images" "$cache"
 
 # say prints a progress line: target, elapsed seconds, what.
@@ -54,6 +59,7 @@ kept() {
 }
 keep_built() {
 	mark_built "$1" "$2"
+	[ "$tag" = dev ] || return 0 # a release's guests are made once, and would take the others' place
 	mkdir -p "$user_cache" && rm -f "$user_cache/$1"-*.tar && cp "$images/$1.tar" "$user_cache/.$1.$$" &&
 		mv "$user_cache/.$1.$$" "$user_cache/$1-$2.tar" || say "could not keep it in $user_cache for other work trees"
 }
@@ -87,7 +93,6 @@ pack() {
 . "$here/launcher.sh"
 . "$here/components.sh"
 
-[ $# -gt 0 ] || { sed -n '2,/^set /s/^# \?//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 for target; do
 	case $arch/$target in amd64/* | arm64/tiny | arm64/launcher | arm64/components) ;; *) echo "no target $target for nodes of $arch" >&2; exit 2 ;; esac
 	case $target in tiny | tiny-arm64 | nested | debian | launcher | launcher-arm64-emulator | components) ;; *) echo "no target $target" >&2; exit 2 ;; esac
