@@ -93,6 +93,9 @@ apt_extract() {
 	for file in "$@"; do dpkg-deb -X "$cache/debs/$file" "$root" | sed "s|^|$file |"; done >"$root.list"
 }
 
+# apt_names FILE... prints name, version and architecture of the packages in files named by apt_resolve.
+apt_names() { printf '%s\n' "$@" | sort -u | sed -E 's/\.deb$//; s/%3a/:/g; s/_/ /g'; }
+
 # apt_sources prints the host's Debian sources as one-line entries, for mmdebstrap.
 apt_sources() {
 	apt-get indextargets --format '$(CREATED_BY) $(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)' |

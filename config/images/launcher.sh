@@ -234,6 +234,5 @@ launcher_foreign_libraries() {
 
 # launcher_packages_of DEBS prints name, version and architecture of the packages that a copied file came from.
 launcher_packages_of() {
-	sort -u "$work/copied" | awk 'NR == FNR {want[$1]; next} $2 in want {print $1}' - "$1.list" |
-		sort -u | sed -E 's/\.deb$//; s/%3a/:/g; s/_/ /g'
+	apt_names $(sort -u "$work/copied" | awk 'NR == FNR {want[$1]; next} $2 in want {print $1}' - "$1.list")
 }

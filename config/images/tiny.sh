@@ -36,8 +36,10 @@ tiny_image() {
 	tiny_disk
 	# Kernel and initramfs also by themselves, for kernelBoot. With the BIOS, QEMU takes a kernel as bzImage or as ELF.
 	unpack_kernel "$tree/vmlinuz" "$tree/vmlinux"
+	{ apt_names $debs; dpkg-query -W -f '${Package} ${Version} ${Architecture}\n' syslinux-common; } >"$tree/packages.txt"
 	pack "$name-container-disk" --owner 107:107 --file "$tree/tiny.qcow2:/disk/tiny.qcow2:0440" \
-		--file "$tree/vmlinuz:/boot/vmlinuz:0440" --file "$tree/vmlinux:/boot/vmlinux:0440" --file "$tree/initrd:/boot/initrd:0440"
+		--file "$tree/vmlinuz:/boot/vmlinuz:0440" --file "$tree/vmlinux:/boot/vmlinux:0440" --file "$tree/initrd:/boot/initrd:0440" \
+		--file "$tree/packages.txt:/usr/share/kubeqemu/packages.txt:0444"
 	keep_built "$name-container-disk" "$key"
 	say "$name: done, $(du -h "$images/$name-container-disk.tar" | cut -f1)"
 }

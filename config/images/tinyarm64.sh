@@ -19,8 +19,10 @@ build_tiny-arm64() {
 	modules=$(tiny_not_built_in "$tree/debs/lib/modules/$version/modules.builtin")
 	tiny_initramfs "$(command -v busybox)" ttyAMA0
 	tiny_arm64_disk
+	apt_names $debs >"$tree/packages.txt"
 	pack "$name-container-disk" --arch "$arch" --owner 107:107 --file "$tree/tiny.qcow2:/disk/tiny.qcow2:0440" \
-		--file "$tree/vmlinuz:/boot/vmlinuz:0440" --file "$tree/initrd:/boot/initrd:0440"
+		--file "$tree/vmlinuz:/boot/vmlinuz:0440" --file "$tree/initrd:/boot/initrd:0440" \
+		--file "$tree/packages.txt:/usr/share/kubeqemu/packages.txt:0444"
 	keep_built "$name-container-disk" "$key"
 	say "$name: done, $(du -h "$images/$name-container-disk.tar" | cut -f1)"
 }
