@@ -3,8 +3,12 @@
 #
 # BINARY is the static program, which `make qemuargs` builds; the package goes into FOLDER. The same commit gives the
 # same package. The host needs dpkg-deb, which every Debian has.
+#
+#   ARCH     the program's architecture (default this machine's)
+#   NATIVE   a program of this machine's architecture, if BINARY is none, which writes the manual pages (default BINARY)
 set -euo pipefail
 binary=$(realpath "$1")
+native=$(realpath "${NATIVE:-$1}")
 folder=$(realpath "$2")
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export LC_ALL=C TZ=UTC
@@ -20,18 +24,20 @@ version=$(sed -E 's/^v//; s/-([0-9]+)-g/+\1.g/; s/-/~/' <<<"$version")
 built="Built from commit $(git -C "$repo" rev-parse HEAD)"
 changes=$(git -C "$repo" status --porcelain --untracked-files=no)
 [ -z "$changes" ] || built+=", with changes that are not committed"
-arch=$(dpkg --print-architecture)
+arch=${ARCH:-$(dpkg --print-architecture)}
+emulator=qemu-system-x86
+[ "$arch" != arm64 ] || emulator=qemu-system-arm
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 
 install -D "$binary" "$root/usr/bin/qemuargs"
 mkdir -p "$root"/usr/share/{man/man1,bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d,doc/qemuargs} "$root/DEBIAN"
-"$binary" man "$root/usr/share/man/man1"
+"$native" man "$root/usr/share/man/man1"
 gzip -9n "$root"/usr/share/man/man1/*.1
-"$binary" completion bash >"$root/usr/share/bash-completion/completions/qemuargs"
-"$binary" completion zsh >"$root/usr/share/zsh/vendor-completions/_qemuargs"
-"$binary" completion fish >"$root/usr/share/fish/vendor_completions.d/qemuargs.fish"
+"$native" completion bash >"$root/usr/share/bash-completion/completions/qemuargs"
+"$native" completion zsh >"$root/usr/share/zsh/vendor-completions/_qemuargs"
+"$native" completion fish >"$root/usr/share/fish/vendor_completions.d/qemuargs.fish"
 cat >"$root/usr/share/doc/qemuargs/copyright" <<EOF
 qemuargs is part of Kubeqemu: https://github.com/kubeqemu/kubeqemu
 
@@ -54,7 +60,7 @@ Version: $version
 Architecture: $arch
 Maintainer: The Kubeqemu Authors <kubeqemu@users.noreply.github.com>
 Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
-Recommends: qemu-system-x86
+Recommends: $emulator
 Section: admin
 Priority: optional
 Homepage: https://github.com/kubeqemu/kubeqemu
