@@ -1,8 +1,8 @@
 #!/bin/bash
 # packages.sh [--root WORK] PACKAGE... installs those of Debian's packages that are missing.
 #
-# Where it cannot, it ends within a second and says what is needed. With --root it also ends if the machine is no Debian or the
-# user is not root, for WORK that needs both.
+# Where it cannot, it ends within a second and says what is needed. With --root it also ends if the machine is no Debian
+# or the user is not root, for WORK that needs both.
 set -euo pipefail
 work=
 if [ "${1:-}" = --root ]; then work=$2; shift 2; fi
@@ -38,4 +38,5 @@ fi >&2
 [ ${#missing[@]} -gt 0 ] || exit 0
 echo "installing ${missing[*]}"
 apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends \
+	"${missing[@]}" >/dev/null

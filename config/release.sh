@@ -2,8 +2,8 @@
 # release.sh VERSION builds a release of the commit that is checked out, into the folder OUTPUT/release/VERSION.
 #
 # The folder appears when it is complete. docs/install.md says what is in it, and which of its files depend on what.
-# Everything is built in a clone of the commit that has the tag VERSION, so that no other tag and no file that Git ignores has
-# a part in it.
+# Everything is built in a clone of the commit that has the tag VERSION, so that no other tag and no file that Git
+# ignores has a part in it.
 #
 #   OUTPUT   default <repository>/_output
 #   ARCHES   the nodes' architectures, default "amd64 arm64"
@@ -20,7 +20,7 @@ samples=(vm-tiny.yaml vmi-tiny.yaml kubevirt.yaml kubevirt-emulation.yaml kubevi
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 fail() { printf 'release: %s\n' "$*" >&2; exit 1; }
 
-# is_version VERSION reports whether a text is vMAJOR.MINOR.PATCH, with a part for what comes before that version or without.
+# is_version VERSION reports whether a text is vMAJOR.MINOR.PATCH, alone or with -rc.1 or the like after it.
 is_version() {
 	local number='(0|[1-9][0-9]*)' word='(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)'
 	[[ $1 =~ ^v$number\.$number\.$number(-$word(\.$word)*)?$ ]]
@@ -33,7 +33,8 @@ check_tree() {
 	changes=$(git -C "$repo" status --porcelain) || fail "$repo is no work tree of git"
 	[ -z "$changes" ] || fail "the tree has changes that are not committed:"$'\n'"$changes"
 	tagged=$(git -C "$repo" rev-parse -q --verify "refs/tags/$version^{commit}" || true)
-	[ -z "$tagged" ] || [ "$tagged" = "$(git -C "$repo" rev-parse HEAD)" ] || fail "$version is the tag of another commit, $tagged"
+	[ -z "$tagged" ] || [ "$tagged" = "$(git -C "$repo" rev-parse HEAD)" ] ||
+		fail "$version is the tag of another commit, $tagged"
 }
 
 # check_machine ends if the machine cannot build a release, and installs the packages that are missing.
@@ -55,26 +56,29 @@ manifests() { "$kubectl" kustomize "$source/$1" | with_version; }
 build_images() {
 	local arch=$1 image from=$work/build/images
 	[ "$arch" = amd64 ] || from+=/$arch
-	OUTPUT=$work/build CACHE=$output/cache TAG=$version ARCH=$arch "$source/config/images/build.sh" "${targets[@]}"
+	TAG=$version ARCH=$arch "$source/config/images/build.sh" "${targets[@]}"
 	for image in "${images[@]}"; do mv "$from/$image.tar" "$folder/images/$image-$arch.tar"; done
 }
 
 # build_emulator builds the launcher that emulates guests of arm64 on nodes of amd64.
 build_emulator() {
-	OUTPUT=$work/build CACHE=$output/cache TAG=$version "$source/config/images/build.sh" launcher-arm64-emulator
+	local image=virt-launcher-arm64-emulator
+	TAG=$version "$source/config/images/build.sh" launcher-arm64-emulator
 	mkdir -p "$folder/images/arm64-emulator"
-	mv "$work/build/images/virt-launcher-arm64-emulator.tar" "$folder/images/arm64-emulator/virt-launcher-arm64-emulator-amd64.tar"
+	mv "$work/build/images/$image.tar" "$folder/images/arm64-emulator/$image-amd64.tar"
 }
 
-# build_qemuargs builds the tool qemuargs and its package for each architecture. The program of this machine writes the manual pages.
+# build_qemuargs builds the tool qemuargs and its package for each architecture. The program of this machine writes the
+# manual pages.
 build_qemuargs() {
-	local arch
-	for arch in $(dpkg --print-architecture) $arches; do
-		(cd "$source" && GOARCH=$arch CGO_ENABLED=0 go build -ldflags '-s -w' -o "$work/build/qemuargs-linux-$arch" ./cmd/qemuargs)
+	local arch here program=$work/build/qemuargs-linux
+	here=$(dpkg --print-architecture)
+	for arch in "$here" $arches; do
+		(cd "$source" && GOARCH=$arch CGO_ENABLED=0 go build -ldflags '-s -w' -o "$program-$arch" ./cmd/qemuargs)
 	done
 	for arch in $arches; do
-		cp "$work/build/qemuargs-linux-$arch" "$folder/qemuargs/"
-		ARCH=$arch NATIVE=$work/build/qemuargs-linux-$(dpkg --print-architecture) \
+		cp "$program-$arch" "$folder/qemuargs/"
+		ARCH=$arch NATIVE=$program-$here \
 			"$source/config/deb/qemuargs.sh" "$folder/qemuargs/qemuargs-linux-$arch" "$folder/qemuargs" >/dev/null
 	done
 }
@@ -83,8 +87,11 @@ build_qemuargs() {
 write_manifests() {
 	local sample
 	manifests config/default >"$folder/kubeqemu.yaml"
-	for sample in "${samples[@]}"; do with_version <"$source/config/samples/$sample" >"$folder/samples/$sample"; done
-	! grep -rn ':dev\b' "$folder/kubeqemu.yaml" "$folder/samples" >&2 || fail "manifests name an image that is not the release's"
+	for sample in "${samples[@]}"; do
+		with_version <"$source/config/samples/$sample" >"$folder/samples/$sample"
+	done
+	! grep -rn ':dev\b' "$folder/kubeqemu.yaml" "$folder/samples" >&2 ||
+		fail "manifests name an image that is not the release's"
 }
 
 # write_chart writes the Helm chart as an archive. Helm wants a version without the v.
@@ -92,8 +99,8 @@ write_chart() {
 	local chart=$work/build/chart/kubeqemu
 	manifests config/datavolumes | go -C "$source/tools" run ./chart --source ../config/chart --output "$chart"
 	sed -i "s/^version: .*/version: ${version#v}\nappVersion: $version/" "$chart/Chart.yaml"
-	tar -C "$work/build/chart" --format=ustar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-		--mode=u=rwX,go=rX -cf - kubeqemu | gzip -9n >"$folder/kubeqemu-${version#v}.tgz"
+	tar -C "$work/build/chart" --format=ustar --sort=name --mtime="@$SOURCE_DATE_EPOCH" \
+		--owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -cf - kubeqemu | gzip -9n >"$folder/kubeqemu-${version#v}.tgz"
 }
 
 # write_sboms writes what each image and program is made of.
@@ -115,8 +122,9 @@ not_yet() { sed -nE 's/^\| \*\*not yet\*\* \| (.*) \|$/\1/p' "$source/README.md"
 
 # filled TEMPLATE writes a page of config/release with the release's words.
 filled() {
-	sed -e "s#@VERSION@#$version#g" -e "s#@CHART@#kubeqemu-${version#v}.tgz#g" -e "s#@COMMIT@#$commit#g" -e "s#@PROJECT@#$project#g" \
-		-e "s#@VIRTCTL@#$(virtctl_version)#g" -e "s#@NOT_YET@#$(not_yet)#g" "$source/config/release/$1"
+	sed -e "s#@VERSION@#$version#g" -e "s#@CHART@#kubeqemu-${version#v}.tgz#g" -e "s#@COMMIT@#$commit#g" \
+		-e "s#@PROJECT@#$project#g" -e "s#@VIRTCTL@#$(virtctl_version)#g" -e "s#@NOT_YET@#$(not_yet)#g" \
+		"$source/config/release/$1"
 }
 
 # last_version writes the newest tag of a version before this one, if there is one.
@@ -124,7 +132,8 @@ last_version() {
 	git -C "$repo" describe --tags --abbrev=0 --match 'v[0-9]*' --exclude "$version" HEAD 2>/dev/null || true
 }
 
-# write_notes writes the release's notes: the commits since the last release. Where there is none, the number of commits of each part.
+# write_notes writes the release's notes: the commits since the last release, or, where there is none, how many
+# commits changed each folder.
 write_notes() {
 	local last subjects count most=200
 	last=$(last_version)
@@ -137,16 +146,20 @@ write_notes() {
 			head -n "$most" <<<"$subjects" | sed 's/^/- /'
 			[ "$count" -le "$most" ] || echo "- and $((count - most)) more: git log $last..$commit"
 		else
-			printf '\n## Changes\n\nThis is the first release, of %d commits.\n\n| part | commits |\n|---|---|\n' "$count"
-			areas <<<"$subjects"
+			printf '\n## Changes\n\nThis is the first release, of %d commits.\n\n| folder | commits |\n|---|---|\n' "$count"
+			git -C "$repo" -c core.quotePath=true log --no-merges --no-renames --format=tformat:@ --name-only | parts
 		fi
 	} >"$folder/NOTES.md"
 }
 
-# areas reads subjects of commits, and writes how many begin with each word before a colon: the twenty most frequent ones, and the rest.
-areas() {
-	{ sed -nE 's/^([A-Za-z0-9_./-]+): .*/\1/p; t; s/.*/others/p' || true; } | sort | uniq -c | sort -k1,1nr -k2 |
-		awk '$2 == "others" || NR > 20 {rest += $1; next} {print "| " $2 " | " $1 " |"} END {if (rest) print "| others | " rest " |"}'
+# parts reads the files that commits changed, with a line @ before those of each commit, and writes a table of how many
+# commits changed each of the thirty folders with the most.
+parts() {
+	awk -F/ '
+		/^@$/ {split("", seen); next}
+		/./ {part = NF > 1 ? $1 : "files beside the folders"; if (!seen[part]++) commits[part]++}
+		END {for (part in commits) print commits[part] "\t" part}' | sort -k1,1nr -k2 |
+		awk -F'\t' 'NR <= 30 {print "| " $2 " | " $1 " |"}'
 }
 
 # write_sums writes the checksum of every file.
@@ -158,14 +171,15 @@ write_sums() {
 
 release() {
 	local arch
-	is_version "$version" || fail "\"$version\" is no version: VERSION is vMAJOR.MINOR.PATCH, such as v0.1.0 or v0.1.0-rc.1"
+	is_version "$version" ||
+		fail "\"$version\" is no version: VERSION is vMAJOR.MINOR.PATCH, such as v0.1.0 or v0.1.0-rc.1"
 	for arch in $arches; do [[ $arch =~ ^(amd64|arm64)$ ]] || fail "no release for nodes of $arch"; done
 	check_tree
 	check_machine
 
 	commit=$(git -C "$repo" rev-parse HEAD)
 	SOURCE_DATE_EPOCH=$(git -C "$repo" log -1 --format=%ct)
-	export SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C
+	export SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C CACHE=$output/cache
 	# What of the user's settings would be in the programs.
 	unset GOAMD64 GOARM64 GOEXPERIMENT VIRT_LAUNCHER VIRT_IMPORTER VIRT_COMPONENTS LAUNCHER_SUITE LAUNCHER_QEMU
 	export GOFLAGS='-trimpath -buildvcs=true' GOWORK=off
@@ -175,6 +189,7 @@ release() {
 	flock -n "$lock" || fail "another release is being built in $output/release"
 	rm -rf --one-file-system "$output/release/.building"
 	work=$output/release/.building folder=$work/$version source=$work/source kubectl=$work/build/kubectl
+	export OUTPUT=$work/build # build.sh's
 	trap 'rm -rf --one-file-system "$work"' EXIT
 	mkdir -p "$work/build" "$folder"/{images,samples,qemuargs,sbom}
 

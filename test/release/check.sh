@@ -1,6 +1,7 @@
 #!/bin/bash
-# check.sh builds a release of the commit that is checked out, and follows its INSTALL.md from its folder alone, on a cluster of
-# its own without a registry, until the sample's guest shows its prompt. `make release-check` builds what it needs.
+# check.sh builds a release of the commit that is checked out, and follows its INSTALL.md from its folder alone, on a
+# cluster of its own without a registry, until the sample's guest shows its prompt. `make release-check` builds what it
+# needs.
 #
 #   VERSION   of the release (default v0.0.0-check)
 #   RELEASE   a release's folder that was built before; nothing is built then
@@ -13,6 +14,8 @@ export PATH=$repo/_output/bin:$PATH KUBECONFIG=$repo/_output/cluster/$name/kubec
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 fail() { printf 'release-check: %s\n' "$*" >&2; exit 1; }
+# cluster runs the program of that name, which finds its folders from the repository.
+cluster() { (cd "$repo" && command cluster "$@"); }
 
 if [ -n "${RELEASE:-}" ]; then
 	built=$(realpath "$RELEASE")
@@ -43,15 +46,22 @@ sha256sum --quiet -c SHA256SUMS
 say "chart"
 helm template kubeqemu "kubeqemu-${version#v}.tgz" >"$work/chart.yaml"
 ! grep -n ':dev\b' "$work/chart.yaml" || fail "the chart names an image of a checkout"
-grep -q "localhost/kubeqemu/virt-components:$version" "$work/chart.yaml" || fail "the chart does not name the release's images"
+grep -q "localhost/kubeqemu/virt-components:$version" "$work/chart.yaml" ||
+	fail "the chart does not name the release's images"
 
 say "packages and SBOMs"
-[ "$(dpkg-deb -f qemuargs/qemuargs_*_amd64.deb Version)" = "$(sed 's/^v//; s/-/~/' <<<"$version")" ] || fail "the package has another version"
+[ "$(dpkg-deb -f qemuargs/qemuargs_*_amd64.deb Version)" = "$(sed 's/^v//; s/-/~/' <<<"$version")" ] ||
+	fail "the package has another version"
 qemuargs/qemuargs-linux-amd64 --version | grep -F "$version" || fail "qemuargs has another version"
-for file in sbom/*.spdx.json; do grep -q '"spdxVersion": "SPDX-2.3"' "$file" || fail "$file is no SBOM"; done
+for file in sbom/*.spdx.json; do
+	grep -q '"spdxVersion": "SPDX-2.3"' "$file" || fail "$file is no SBOM"
+done
 
 # command_of N prints the Nth of the four commands of INSTALL.md.
-command_of() { awk '/^## Four commands/ {on = 1} on && /^```$/ {exit} shell {print} on && /^```sh/ {shell = 1}' INSTALL.md | sed -n "$1p"; }
+command_of() {
+	awk '/^## Four commands/ {on = 1} on && /^```$/ {exit} shell {print} on && /^```sh/ {shell = 1}' INSTALL.md |
+		sed -n "$1p"
+}
 # run N runs the Nth of them.
 run() { say "$(command_of "$1")"; bash -euo pipefail -c "$(command_of "$1")"; }
 
@@ -74,7 +84,13 @@ for ((i = 0; i < 300; i++)); do
 	sleep 1
 done
 kill "$shell" 2>/dev/null || true
-grep -a -m 1 'tiny# ' "$work/console" || { tail -n 20 "$work/console"; kubectl describe vmi tiny; fail "the guest's console shows no prompt"; }
-[ "$(kubectl get pods --all-namespaces -o jsonpath='{.items[*].status.containerStatuses[*].image}' | tr ' ' '\n' | grep -vcF "$version")" = 0 ] ||
+grep -a -m 1 'tiny# ' "$work/console" || {
+	tail -n 20 "$work/console"
+	kubectl describe vmi tiny
+	fail "the guest's console shows no prompt"
+}
+used=$(kubectl get pods --all-namespaces -o jsonpath='{.items[*].status.containerStatuses[*].image}' | tr ' ' '\n')
+grep -F "$version" <<<"$used"
+! grep -vF "$version" <<<"$used" ||
 	fail "a pod has an image that is not the release's"
 say "$version: the guest's console shows its prompt"

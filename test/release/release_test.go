@@ -1,4 +1,5 @@
-// Package release tests config/release.sh without building images. test/release/check.sh builds a release and installs it.
+// Package release tests config/release.sh without building images. test/release/check.sh builds a release and installs
+// it.
 package release
 
 import (
@@ -27,9 +28,10 @@ func sourced(t *testing.T, line string) (string, error) {
 
 func TestVersionsAreSemantic(t *testing.T) {
 	for version, want := range map[string]bool{
-		"v0.1.0": true, "v1.20.300": true, "v0.1.0-rc.1": true, "v0.1.0-alpha": true, "v1.0.0-0.3.7": true, "v1.0.0-x-y.z": true,
-		"": false, "0.1.0": false, "v0.1": false, "v01.1.0": false, "v0.1.0-": false, "v0.1.0-rc.01": false, "v0.1.0-rc..1": false,
-		"v0.1.0+dirty": false, "v0.1.0 ": false, "v0.1.0\nv0.1.0": false, "v0.1.0/..": false, "latest": false, "v0.1.0-$(id)": false,
+		"v0.1.0": true, "v1.20.300": true, "v0.1.0-rc.1": true, "v0.1.0-alpha": true, "v1.0.0-0.3.7": true,
+		"": false, "0.1.0": false, "v0.1": false, "v01.1.0": false, "v0.1.0-": false, "v0.1.0-rc.01": false,
+		"v0.1.0-rc..1": false, "v0.1.0+dirty": false, "v0.1.0 ": false, "v0.1.0\nv0.1.0": false, "v0.1.0/..": false,
+		"latest": false, "v0.1.0-$(id)": false,
 	} {
 		_, err := sourced(t, "is_version '"+version+"'")
 		if got := err == nil; got != want {
@@ -160,7 +162,8 @@ func TestManifestsOfAReleaseNameItsImages(t *testing.T) {
 }
 
 func TestSamplesOfAReleaseNameItsImages(t *testing.T) {
-	got, err := sourced(t, `version=v9.8.7; for i in "${samples[@]}"; do with_version <../../config/samples/$i || exit; done`)
+	line := `version=v9.8.7; for i in "${samples[@]}"; do with_version <../../config/samples/$i || exit; done`
+	got, err := sourced(t, line)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,9 +173,9 @@ func TestSamplesOfAReleaseNameItsImages(t *testing.T) {
 }
 
 func TestNotesSumUpCommits(t *testing.T) {
-	got, err := sourced(t, `printf '%s\n' 'docs: a' 'docs: b' 'launcher/life: c' 'no part' | areas`)
-	if want := "| docs | 2 |\n| launcher/life | 1 |\n| others | 1 |\n"; err != nil || got != want {
-		t.Errorf("areas writes %q, %v; want %q", got, err, want)
+	got, err := sourced(t, `printf '%s\n' @ docs/a docs/b launcher/life/c '' @ docs/a 'a b' @ | parts`)
+	if want := "| docs | 2 |\n| files beside the folders | 1 |\n| launcher | 1 |\n"; err != nil || got != want {
+		t.Errorf("parts writes %q, %v; want %q", got, err, want)
 	}
 }
 

@@ -2,9 +2,9 @@
 //
 //	sbom --version v0.1.0 --name virt-launcher-amd64 virt-launcher-amd64.tar
 //
-// The file is a container image as a docker-archive tar, or a program that Go built. Of an image, the Debian packages are those
-// that its own file /usr/share/kubeqemu/packages.txt lists. Go modules are those that the programs name themselves
-// (`go version -m`). The same file gives the same bytes: the only time is SOURCE_DATE_EPOCH, or 0.
+// The file is a container image as a docker-archive tar, or a program that Go built. Of an image, the Debian packages
+// are those that its own file /usr/share/kubeqemu/packages.txt lists. Go modules are those that the programs name
+// themselves (`go version -m`). The same file gives the same bytes: the only time is SOURCE_DATE_EPOCH, or 0.
 package main
 
 import (

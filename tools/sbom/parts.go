@@ -171,6 +171,8 @@ func (p *parts) sort() {
 		return strings.Compare(a.name+" "+a.version+" "+a.arch, b.name+" "+b.version+" "+b.arch)
 	})
 	p.packages = slices.Compact(p.packages)
-	slices.SortFunc(p.modules, func(a, b module) int { return strings.Compare(a.path+" "+a.version, b.path+" "+b.version) })
+	slices.SortFunc(p.modules, func(a, b module) int {
+		return strings.Compare(a.path+" "+a.version, b.path+" "+b.version)
+	})
 	p.modules = slices.Compact(p.modules)
 }
