@@ -432,7 +432,7 @@ packages: ## install the Debian packages that building and testing need (root)
 	$(call install,$(PACKAGES))
 
 .PHONY: image-packages
-image-packages: packages # says at once what building images needs
+image-packages: # says at once what building images needs
 	@config/packages.sh --root "building images" $(PACKAGES)
 
 .PHONY: clean

@@ -25,7 +25,7 @@ if [ -n "$work" ] || [ ${#missing[@]} -gt 0 ]; then
 	command -v apt-get >/dev/null || [ ${#missing[@]} = 0 ] || wants+=("Debian's apt-get")
 fi
 if [ ${#wants[@]} -gt 0 ]; then
-	printf '%s needs %s' "${work:-installing packages}" "${wants[0]}"
+	printf '%s needs %s' "${work:-make}" "${wants[0]}"
 	[ ${#wants[@]} = 1 ] || printf ', %s' "${wants[@]:1}"
 	if [ ${#missing[@]} -gt 0 ]; then
 		printf ', and these packages of Debian, which it then installs: %s\n' "${missing[*]}"
@@ -36,6 +36,8 @@ if [ ${#wants[@]} -gt 0 ]; then
 fi >&2
 
 [ ${#missing[@]} -gt 0 ] || exit 0
+exec {lock}<"$0"
+flock "$lock" # parts of make install beside each other
 echo "installing ${missing[*]}"
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends \

@@ -186,7 +186,7 @@ release() {
 	umask 022
 	mkdir -p "$output/release"
 	exec {lock}>"$output/release/.lock"
-	flock -n "$lock" || fail "another release is being built in $output/release"
+	flock -w 10 "$lock" || fail "another release is being built in $output/release"
 	rm -rf --one-file-system "$output/release/.building"
 	work=$output/release/.building folder=$work/$version source=$work/source kubectl=$work/build/kubectl
 	export OUTPUT=$work/build # build.sh's
@@ -219,7 +219,7 @@ release() {
 	write_notes
 	write_sums
 	find "$folder" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-	rm -rf --one-file-system "${output:?}/release/$version"
+	[ ! -e "$output/release/$version" ] || mv "$output/release/$version" "$work/before"
 	mv "$folder" "$output/release/$version"
 	say "done: $output/release/$version, $(du -sh "$output/release/$version" | cut -f1)"
 }

@@ -137,6 +137,22 @@ func TestOrdinaryUserHearsWhatBuildingNeeds(t *testing.T) {
 	}
 }
 
+func TestFailedBuildLeavesNoRelease(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root builds a release")
+	}
+	folder := repository(t) // which has nothing to compile
+	cmd := exec.Command(filepath.Join(folder, "config/release.sh"), "v0.1.0")
+	cmd.Env = append(os.Environ(), "ARCHES=amd64")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "compiling kubectl") {
+		t.Errorf("a release of an empty tree: %v: %s", err, out)
+	}
+	left, err := os.ReadDir(filepath.Join(folder, "_output/release"))
+	if err != nil || len(left) != 1 || left[0].Name() != ".lock" {
+		t.Errorf("a build that failed left %v, %v; want the lock alone", left, err)
+	}
+}
+
 func TestManifestsOfAReleaseNameItsImages(t *testing.T) {
 	kubectl, err := filepath.Abs("../../_output/bin/kubectl")
 	if err != nil {
