@@ -94,3 +94,8 @@ grep -F "$version" <<<"$used"
 ! grep -vF "$version" <<<"$used" ||
 	fail "a pod has an image that is not the release's"
 say "$version: the guest's console shows its prompt"
+
+say "removing it, as INSTALL.md says"
+timeout 15m bash -euo pipefail -c "$(grep '^kubectl delete ' INSTALL.md)" | tail -n 3
+! kubectl get namespace kubevirt >/dev/null 2>&1 || fail "the namespace kubevirt is still there"
+say "removed"
