@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -181,6 +182,8 @@ func (l *launcher) shakeHands(ctx context.Context) {
 			return
 		}
 		l.hear(ctx, life.Handshaken{At: time.Now()}, nil)
+		// What the start needed is garbage by now, and would stay as long as the guest.
+		l.later(ctx, func() error { debug.FreeOSMemory(); return nil }, func(error) {})
 	})
 }
 

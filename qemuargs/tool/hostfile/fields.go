@@ -37,6 +37,7 @@ var texts = map[string]string{
 
 	"containerDisks":             "container disks, by the volume's name",
 	"containerDisks.path":        "the image's path in the pod",
+	"containerDisks.handedOut":   "true if a container of the pod hands the image out, which has no path then",
 	"containerDisks.format":      "raw or qcow2",
 	"containerDisks.virtualSize": "the size of the disk in bytes",
 	"containerDisks.direct":      "true if O_DIRECT works on the image",
