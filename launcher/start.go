@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -182,8 +181,6 @@ func (l *launcher) shakeHands(ctx context.Context) {
 			return
 		}
 		l.hear(ctx, life.Handshaken{At: time.Now()}, nil)
-		// What the start needed is garbage by now, and would stay as long as the guest.
-		l.later(ctx, func() error { debug.FreeOSMemory(); return nil }, func(error) {})
 	})
 }
 

@@ -21,8 +21,8 @@ func full() resolve.Host {
 	blocks := &qemuargs.BlockSizes{Logical: 512, Physical: 4096, DiscardGranularity: ptr.To[uint32](0)}
 	return resolve.Host{
 		Accelerator: qemuargs.KVM, QEMUVersion: "11.1.3", OverlayDirect: true, OverlayBlocks: blocks,
-		ContainerDisks: map[string]qemuargs.ImageFacts{"root": {Path: "/disk/disk.qcow2", HandedOut: true, Format: qemuargs.QCOW2,
-			VirtualSize: 1 << 30, Direct: true, Error: "a: \"text\" # and\nmore \x1b[2J"}},
+		ContainerDisks: map[string]qemuargs.ImageFacts{"root": {Path: "/disk/disk.qcow2", HandedOut: true,
+			Format: qemuargs.QCOW2, VirtualSize: 1 << 30, Direct: true, Error: "a: \"text\" # and\nmore \x1b[2J"}},
 		Claims: map[string]qemuargs.VolumeFacts{"data": {Path: "/data", Block: true, DiskSize: 1, Missing: true, Size: 2,
 			Free: 3, Taken: 4, Blank: true, Incoming: "0x10", Direct: true, SCSI: true, Blocks: blocks, Error: "e"}},
 		ConfigVolumes: map[string]qemuargs.ConfigFacts{"on": {Size: 512, Error: "yes"}},
