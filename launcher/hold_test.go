@@ -187,8 +187,9 @@ func TestHeldGuestShutsDown(t *testing.T) {
 	h := newHolding(t)
 	obey(h.vm)
 	job, working := h.begin()
-	_, err := h.launcher.hold(h.ctx, working, job, 50*time.Millisecond)
+	over, err := h.launcher.hold(h.ctx, working, job, patience)
 	h.must(err, h.call(control.CommandShutdown, nil, nil))
+	over()
 	h.expectState(control.StateShuttingDown)
 	h.expectEnd(control.ReasonShutdown, "power button")
 }

@@ -137,7 +137,8 @@ func TestMovedGuestHasTheSameMachine(t *testing.T) {
 			// As virt-handlers do it: the target has the source's Machine, in its own pod.
 			arrived, err := resolve.Arrival(vmi,
 				resolve.Origin{Machine: *m.source.state().Machine, QEMUVersion: m.source.conn.Hello.QEMUVersion},
-				resolve.Host{Accelerator: qemuargs.TCG, QEMUVersion: m.target.conn.Hello.QEMUVersion})
+				resolve.Host{Accelerator: qemuargs.TCG, QEMUVersion: m.target.conn.Hello.QEMUVersion,
+					ContainerDisks: imagesOf(vmi, m.source.state().Machine)})
 			m.target.must(err)
 			replayed, err := json.Marshal(arrived)
 			m.target.must(err)
@@ -167,4 +168,20 @@ func TestMovedGuestHasTheSameMachine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// imagesOf returns what the target's launcher finds of a VMI's container disks, which are where the source has them.
+func imagesOf(vmi *v1.VirtualMachineInstance, source *qemuargs.Machine) map[string]qemuargs.ImageFacts {
+	images := map[string]qemuargs.ImageFacts{}
+	for _, d := range source.Disks {
+		if v := vmi.Spec.Volume(d.Name); v == nil || v.ContainerDisk == nil {
+			continue
+		}
+		facts := qemuargs.ImageFacts{Path: d.Image.Path, Format: d.Image.Format, Direct: d.Image.Direct}
+		if d.Overlay != nil {
+			facts.VirtualSize = d.Overlay.VirtualSize
+		}
+		images[d.Name] = facts
+	}
+	return images
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
@@ -47,10 +48,10 @@ func TestImageThatIsHandedOut(t *testing.T) {
 		}
 	}
 	write(strings.Repeat("x", 1024))
-	var fails error
+	var fails atomic.Bool
 	f := handsOut(t, "root", func() (*os.File, error) {
-		if fails != nil {
-			return nil, fails
+		if fails.Load() {
+			return nil, errors.New("the container image has no folder /disk")
 		}
 		return os.Open(disk)
 	})
@@ -86,7 +87,7 @@ func TestImageThatIsHandedOut(t *testing.T) {
 	if facts := inspect(); facts.Error == "" {
 		t.Errorf("a broken image: %+v", facts)
 	}
-	fails = errors.New("the container image has no folder /disk")
+	fails.Store(true)
 	if facts := inspect(); !strings.Contains(facts.Error, "no folder /disk") {
 		t.Errorf("an image without a disk: %+v", facts)
 	}

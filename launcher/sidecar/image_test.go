@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -30,12 +31,12 @@ func TestHandOut(t *testing.T) {
 	path, socket := written(t, "content"), filepath.Join(t.TempDir(), "image.sock")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	fails := error(nil)
+	var fails atomic.Bool
 	done := make(chan error, 1)
 	go func() {
 		done <- HandOut(ctx, socket, func() (*os.File, error) {
-			if fails != nil {
-				return nil, fails
+			if fails.Load() {
+				return nil, errors.New("there is no /disk: " + strings.Repeat("x", 10_000))
 			}
 			return os.Open(path)
 		})
@@ -49,7 +50,7 @@ func TestHandOut(t *testing.T) {
 		defer f.Close()
 		files = append(files, f)
 	}
-	fails = errors.New("there is no /disk: " + strings.Repeat("x", 10_000))
+	fails.Store(true)
 	if f, err := Receive(within(t, testkit.Patience), socket); f != nil || !errors.Is(err, ErrNotHandedOut) ||
 		!strings.Contains(err.Error(), "there is no /disk") || len(err.Error()) > maxAnswer {
 		t.Errorf("%v (%v)", f, err)

@@ -200,7 +200,7 @@ const acpiHeader = 36
 func relocate(t *testing.T, m *qemuargs.Machine) {
 	dir := t.TempDir()
 	for i := range m.Disks {
-		if m.Disks[i].Image.Path != "" {
+		if m.Disks[i].Image.Path != "" || m.Disks[i].Image.Volume == qemuargs.HandedOut {
 			relocateDisk(t, dir, &m.Disks[i])
 		}
 	}
@@ -362,9 +362,7 @@ func inherited(t *testing.T, m *qemuargs.Machine) (net.Conn, []*os.File) {
 			add(f)
 		case qemuargs.InheritedImage:
 			d := m.Disks[slices.IndexFunc(m.Disks, func(d qemuargs.Disk) bool { return d.Name == i.Name })]
-			path := filepath.Join(t.TempDir(), d.Name)
-			create(t, path, d.Image.Format)
-			f, err := os.Open(path)
+			f, err := os.Open(d.Image.Path) // relocateDisk made it; on the command line is the descriptor's set
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,6 +41,8 @@ func TestArgumentsOfALauncher(t *testing.T) {
 // answersTooMuch lets the launcher answer the next command. virt-handler may end the connection meanwhile.
 func (h *testHandler) answersTooMuch(command, answer string) {
 	go func() {
+		h.answering.Lock()
+		defer h.answering.Unlock()
 		if m, err := h.launcher.Receive(); err == nil && m.Execute == command {
 			_ = h.launcher.Send(control.Message{ID: m.ID, Return: []byte(answer)})
 		}
