@@ -117,6 +117,10 @@ func settledNode() (s snapshot, err error) {
 				launchers++
 			}
 		}
+		// virt-handler asks a QEMU which CPUs the node can give, for a second or more after its start.
+		if n := s.count("process qemu-system"); launchers == 0 && n > 0 {
+			return fmt.Errorf("wait for the node to settle: no launcher, but %d QEMUs", n)
+		}
 		shims, folders, slots := s.count("process containerd-shim"), s.count("pod folder"), s.count("slot")/2 // each with its record
 		if n := len(pods.Items); shims != n || folders != n || slots != launchers {
 			return fmt.Errorf("wait for the node to settle: %d pods, %d of them launchers, but %d shims, %d pod folders, %d slots", n, launchers, shims, folders, slots)
