@@ -180,7 +180,7 @@ release() {
 	commit=$(git -C "$repo" rev-parse HEAD)
 	SOURCE_DATE_EPOCH=$(git -C "$repo" log -1 --format=%ct)
 	export SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C CACHE=$output/cache
-	# What of the user's settings would be in the programs.
+	# These settings of the user would change the programs. So the build does not get them.
 	unset GOAMD64 GOARM64 GOEXPERIMENT VIRT_LAUNCHER VIRT_IMPORTER VIRT_COMPONENTS LAUNCHER_SUITE LAUNCHER_QEMU
 	export GOFLAGS='-trimpath -buildvcs=true' GOWORK=off
 	umask 022

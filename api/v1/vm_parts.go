@@ -81,7 +81,7 @@ func DeschedulerAnnotations() []string {
 func (vmi *VirtualMachineInstance) madeFrom() (Parts, bool) {
 	parts := Parts{hashes: map[string]string{}}
 	var list []string
-	// Who may change the VirtualMachineInstance may write the annotation: the text is bounded before it is read.
+	// A user who may change the VirtualMachineInstance may write the annotation. So its length is checked first.
 	if len(vmi.Annotations[TemplatePartsAnnotation]) > maxParts {
 		return parts, false
 	}

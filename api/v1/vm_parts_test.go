@@ -43,8 +43,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestPartsTellWhatDiffers: each part that is new, gone or changed is named by its path, and a list whose entries have
-// changed places by the list's. What a guest has taken over differs no more.
+// TestPartsTellWhatDiffers: since names each part that is new, gone or changed, by its path. It names a list by its own
+// path if entries have changed places. A part that a guest has taken over is not named any more.
 func TestPartsTellWhatDiffers(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*VirtualMachine)

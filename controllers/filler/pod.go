@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -123,7 +122,7 @@ func container(image, task string) corev1.Container {
 		ImagePullPolicy: corev1.PullIfNotPresent,
 		Command:         []string{importerBinary},
 		Env: []corev1.EnvVar{
-			{Name: importer.TaskVariable, Value: literal(task)},
+			{Name: importer.TaskVariable, Value: images.Literal(task)},
 			{Name: importer.HostAddressesVariable, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.hostIPs"}}},
 		},
 		Resources: corev1.ResourceRequirements{
@@ -139,9 +138,6 @@ func container(image, task string) corev1.Container {
 		VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}},
 	}
 }
-
-// literal keeps the kubelet from expanding $(NAME) and $$ in a variable: a source's URL may have them.
-func literal(value string) string { return strings.ReplaceAll(value, "$", "$$") }
 
 // sourceOf is the importer's source of a valid DataVolume.
 func sourceOf(spec *cdi.DataVolumeSpec) importer.Source {

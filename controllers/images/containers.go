@@ -48,7 +48,7 @@ func AddDisk(pod *corev1.Pod, image Image, path string) {
 	addProgram(pod, image.Resources)
 	command := []string{layout.Program, "serve-image"}
 	if path != "" {
-		command = append(command, "--path="+literal(path))
+		command = append(command, "--path="+Literal(path))
 	}
 	share(pod, image, corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: bytes(socketSize)})
 	c := container(pod, image, command, layout.ImageSocketDir)
@@ -62,7 +62,7 @@ func AddFiles(pod *corev1.Pod, image Image, files ...string) {
 	addProgram(pod, image.Resources)
 	command := []string{layout.Program, "copy-files", "--to=" + image.At, "--most=" + strconv.Itoa(copiedSize), "--"}
 	for _, file := range files {
-		command = append(command, literal(file))
+		command = append(command, Literal(file))
 	}
 	share(pod, image, corev1.EmptyDirVolumeSource{SizeLimit: bytes(copiedSize)})
 	pod.Spec.InitContainers = append(pod.Spec.InitContainers, container(pod, image, command, image.At))
@@ -117,5 +117,6 @@ func oneThread() []corev1.EnvVar { return []corev1.EnvVar{{Name: "GOMAXPROCS", V
 
 func bytes(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
 
-// literal returns an argument that the kubelet expands to a text: it takes $(NAME) for a variable, and $$ for $.
-func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+// Literal returns an argument, or a variable's value, that the kubelet expands to a text: the kubelet takes $(NAME) for a
+// variable, and $$ for $.
+func Literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }

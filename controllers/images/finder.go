@@ -21,6 +21,8 @@ import (
 const (
 	// again is how long what was found holds.
 	again = time.Minute
+	// patience is how long the API server may take for all that is asked.
+	patience = 10 * time.Second
 	// page is how many nodes are read at once.
 	page = 50
 )
@@ -54,6 +56,9 @@ func (f *Finder) Way(ctx context.Context) (Way, error) {
 	if f.found != "" && f.Clock.Since(f.at) < again {
 		return f.found, nil
 	}
+	// Those who ask wait for each other here, so that the API server's silence must end.
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	w := world{config: config}
 	if w.served, err = f.serves(ctx); err == nil {
 		w.nodes, err = f.nodes(ctx)

@@ -112,8 +112,8 @@ func TestJobThatNeverEnds(t *testing.T) {
 	g.want(s, linkPatience)
 }
 
-// TestSpecThatChangesWhileAJobRuns: the last wish counts. What it takes back is not done, and what it wants then is
-// asked for when the job has ended.
+// TestSpecThatChangesWhileAJobRuns: when the job has ended, virt-handler asks for what the spec says then, and for
+// nothing that the spec said meanwhile.
 func TestSpecThatChangesWhileAJobRuns(t *testing.T) {
 	g := newGrowing(t)
 	g.hasLan(v1.LinkDown)

@@ -44,7 +44,7 @@ const (
 
 var accelerators = []string{"kvm", "tcg", "none"}
 
-// TrimLease is the cache's transformation of Leases. It drops what nobody reads there.
+// TrimLease returns a Lease as the cache keeps it: without the annotation that virt-controller does not read.
 func TrimLease(object any) (any, error) {
 	if lease, ok := object.(*coordinationv1.Lease); ok {
 		delete(lease.Annotations, handlerlease.HostKey)

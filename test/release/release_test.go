@@ -107,12 +107,12 @@ func TestReleaseRefusesWhatIsNoVersionOrNotCommitted(t *testing.T) {
 }
 
 func TestOrdinaryUserHearsWhatBuildingNeeds(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root becomes another user")
-	}
 	folder := repository(t)
 	as := func(line string) string {
-		cmd := exec.Command("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "bash", "-c", line)
+		cmd := exec.Command("bash", "-c", line)
+		if os.Geteuid() == 0 {
+			cmd = exec.Command("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "bash", "-c", line)
+		}
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			t.Errorf("%s succeeded: %s", line, out)
@@ -139,7 +139,7 @@ func TestOrdinaryUserHearsWhatBuildingNeeds(t *testing.T) {
 
 func TestFailedBuildLeavesNoRelease(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root builds a release")
+		t.Fatal("the test needs root, as a release and make test do")
 	}
 	folder := repository(t) // which has nothing to compile
 	cmd := exec.Command(filepath.Join(folder, "config/release.sh"), "v0.1.0")

@@ -1,5 +1,6 @@
 // Package cluster asks a cluster for the facts from which its guests' arguments are made. It asks with the rights of
-// the user's kubeconfig. What a node or a launcher says is bounded before it is read: either may be in others' hands.
+// the user's kubeconfig. An attacker may have a node or a launcher. So the package checks the length of each answer
+// before it reads the answer.
 package cluster
 
 import (

@@ -27,7 +27,7 @@ func (p Problem) String() string {
 	return p.Argument + ": " + p.Text
 }
 
-// MaxProblems is the most errors, and separately the most warnings, that are reported for one QEMU. The check ends at
+// MaxProblems bounds the errors that are reported for one QEMU, and the warnings as well. The check ends at
 // the next error, and says so in one more problem. One more warning tells how many warnings are left out.
 const MaxProblems = 200
 
