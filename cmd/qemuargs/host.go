@@ -37,7 +37,7 @@ right to get Leases in the namespace kubevirt.
 With --vmi these are all facts from which the arguments of a running guest were made, of the node and of its pod.
 "render --host" prints the very arguments of the running QEMU, but for the numbers of inherited files, and for -incoming
 of a guest that has come from another node. host warns if it does not, as for a guest that another release of Kubeqemu
-has started. Whoever may view the VMI may read the facts.
+has started. A user who may view the VMI may read these facts.
 
 host asks the cluster of the kubeconfig, as kubectl does.`,
 		Example: `  qemuargs host --node node-1 > node-1.yaml

@@ -117,6 +117,6 @@ func oneThread() []corev1.EnvVar { return []corev1.EnvVar{{Name: "GOMAXPROCS", V
 
 func bytes(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
 
-// Literal returns an argument, or a variable's value, that the kubelet expands to a text: the kubelet takes $(NAME) for a
-// variable, and $$ for $.
+// Literal returns an argument, or a variable's value, that the kubelet expands to a text: the kubelet takes $(NAME)
+// for a variable, and $$ for $.
 func Literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
