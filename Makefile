@@ -58,7 +58,7 @@ LINK := -ldflags='-s -w'
 GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text
 
 .PHONY: test-all
-test-all: test unit-race e2e long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party release-check fuzz ## test, and the long ones
+test-all: test unit-race e2e long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party release-check older e2e-older fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart; guests in a guest, whose kernel has what this machine's may lack (half an hour or more)
@@ -153,6 +153,23 @@ test-e2e: packages cluster images # make e2e as a part of make test, without -ra
 .PHONY: e2e-older
 e2e-older: packages cluster images ## make e2e on an API server that emulates Kubernetes 1.34, which has no image volumes (12 minutes)
 	KUBEQEMU_E2E_CLUSTER=older KUBEQEMU_E2E_EMULATE=1.34 go test -v $(e2e_args)
+
+# Older releases of Kubernetes that `cluster build --release` builds, and the tests that run on a cluster of each: of what those
+# releases do in another way.
+OLDER := 1.33 1.31
+ON_OLDER := TestImageContainers TestDataVolumes TestHostileImages TestInvalid TestRunStrategies TestVMIFromApplyToDelete
+
+.PHONY: older
+older: packages cluster images helm ## clusters of Kubernetes 1.33, and of 1.31 with containerd 1.7: policies and rights, an installation from a release's folder, guests (an hour the first time)
+	ARCHES=amd64 config/release.sh v0.0.0-check
+	@for release in $(OLDER); do $(MAKE) --no-print-directory older-$$release || exit 1; done
+
+.PHONY: $(OLDER:%=older-%)
+$(OLDER:%=older-%): older-%:
+	$(BIN)/cluster build --release $*
+	KUBEQEMU_TEST_KUBERNETES=$* go test -count 1 -timeout 30m ./test/admission ./test/rights
+	RELEASE=$(OUTPUT)/release/v0.0.0-check KUBERNETES=$* CLUSTER=release-$(subst .,-,$*) test/release/check.sh
+	KUBEQEMU_E2E_CLUSTER=older-$(subst .,-,$*) KUBEQEMU_E2E_KUBERNETES=$* go test -timeout 40m -v -run '$(call any,$(ON_OLDER))' ./test/e2e
 
 .PHONY: prometheus
 prometheus: # what a test scrapes with; the product needs nothing of it

@@ -32,10 +32,20 @@ func (f Folders) inspectHandedOut(ctx context.Context, volume string) (qemuargs.
 	defer file.Close()
 	facts, err := diskimage.Facts(file)
 	if err != nil {
-		return qemuargs.ImageFacts{Error: err.Error()}, nil
+		return qemuargs.ImageFacts{Error: fmt.Sprintf("%q: %v", nameInImage(file), err)}, nil
 	}
 	facts.HandedOut = true
 	return facts, nil
+}
+
+// nameInImage returns the name of a file that a container handed out, as its image has it. The kernel knows it; a path
+// that leads there from this container does not exist.
+func nameInImage(file *os.File) string {
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err != nil {
+		return "the image's disk"
+	}
+	return filepath.Base(path)
 }
 
 // receive returns the image of a container disk that a container of the pod hands out.

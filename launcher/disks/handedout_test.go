@@ -84,7 +84,7 @@ func TestImageThatIsHandedOut(t *testing.T) {
 	if err := f.openImages(t.Context(), m, files); !errors.Is(err, diskimage.ErrUnusable) {
 		t.Errorf("another image: %v", err)
 	}
-	if facts := inspect(); facts.Error == "" {
+	if facts := inspect(); !strings.Contains(facts.Error, `"disk.img": `) {
 		t.Errorf("a broken image: %+v", facts)
 	}
 	fails.Store(true)

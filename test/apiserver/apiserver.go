@@ -141,6 +141,10 @@ func (s *Server) PID(name string) int {
 	return 0
 }
 
+// kubernetesVariable is the release of Kubernetes whose API server the tests ask, as `cluster build --release` takes it;
+// empty for today's.
+const kubernetesVariable = "KUBEQEMU_TEST_KUBERNETES"
+
 // binaries finds what `make cluster` builds.
 func binaries() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
@@ -148,6 +152,9 @@ func binaries() (string, error) {
 		return "", fmt.Errorf("find the repository: %w", err)
 	}
 	bin := filepath.Join(filepath.Dir(strings.TrimSpace(string(out))), "_output", "bin")
+	if release := os.Getenv(kubernetesVariable); release != "" {
+		bin += "-" + release
+	}
 	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			return "", fmt.Errorf("find what the test needs (run `make cluster` first): %w", err)

@@ -87,6 +87,14 @@ func groups() []group {
 			Parts: named("kubectl", "virt-controller makes the pod", "scheduler",
 				"kubelet and containerd, until Ready is seen", "from there to Running"),
 		}}},
+		{name: "image-containers", cluster: true, measure: measureImageContainers, rows: []row{{
+			ID: "apply-image-container", Unit: seconds, Limit: 1.2, OfRatio: true,
+			What: "`kubectl apply` of a VMI whose disk a container hands out → Running",
+			Ours: one("disk from a container"), Beside: named("disk from an image volume"),
+		}, {
+			ID: "image-container", What: "the container that hands out a disk, private", Unit: mebibytes, Limit: 2,
+			Ours: one("private (USS)"), Parts: named("PSS", "RSS", "private and written"),
+		}}},
 		{name: "idle-vms", cluster: true, measure: measureIdle, rows: []row{
 			idleRow("around-one", "not guest RAM, one idle VM on the cluster, private"),
 			idleRow("around-ten", fmt.Sprintf("the same, each of %d idle VMs", manyVMs)),

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,20 +21,71 @@ func kubeNames() []string {
 	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"}
 }
 
+// Release is a Kubernetes that a cluster is built of, with the containerd that runs below it.
+type Release struct {
+	// kubernetes and containerd are files of modules in the folder older, and stand in for go.mod. Empty for the go.mod.
+	kubernetes, containerd string
+}
+
+// releases returns the releases that can be built. The empty name is today's.
+func releases() map[string]Release {
+	return map[string]Release{
+		"":     {},
+		"1.33": {kubernetes: "kubernetes-1.33.mod"},
+		"1.31": {kubernetes: "kubernetes-1.31.mod", containerd: "containerd-1.7.mod"},
+	}
+}
+
+// ParseRelease returns the release of that name, such as 1.33. The empty name is today's release.
+func ParseRelease(name string) (Release, error) {
+	release, ok := releases()[name]
+	if !ok {
+		known := slices.Sorted(maps.Keys(releases()))
+		return Release{}, fmt.Errorf("release %q of Kubernetes: want one of %s", name, strings.Join(known[1:], ", "))
+	}
+	return release, nil
+}
+
+// module is a folder with a go.mod, and the flags with which the go command takes another file in its place.
+type module struct {
+	dir   string
+	flags []string
+}
+
+// modules returns the modules of Kubernetes and of containerd. source is this package's module folder.
+func (r Release) modules(source string) (kubernetes, containerd module) {
+	kubernetes, containerd = module{dir: source}, module{dir: filepath.Join(source, "containerd")}
+	older := func(file string) string { return "-modfile=" + filepath.Join(source, "older", file) }
+	if r.kubernetes != "" {
+		kubernetes.flags = []string{older(r.kubernetes), "-tags=older"}
+	}
+	if r.containerd != "" {
+		containerd.flags = []string{older(r.containerd)}
+	}
+	return kubernetes, containerd
+}
+
+// containerdName returns the name of containerd's module, which changed with containerd 2.
+func (r Release) containerdName() string {
+	if strings.HasPrefix(r.containerd, "containerd-1.") {
+		return "github.com/containerd/containerd"
+	}
+	return "github.com/containerd/containerd/v2"
+}
+
 // Build makes every program that a cluster runs, from source, in the folder output. The go
 // command knows what is built already. source is this package's module folder.
-func Build(ctx context.Context, source, output string, out io.Writer) error {
+func Build(ctx context.Context, release Release, source, output string, out io.Writer) error {
 	if err := os.MkdirAll(output, 0o755); err != nil {
 		return err
 	}
 	say := NewProgress(out)
-	kubernetes, err := moduleVersion(ctx, source, "k8s.io/kubernetes")
+	kube, containerd := release.modules(source)
+	kubernetes, err := kube.version(ctx, "k8s.io/kubernetes")
 	if err != nil {
 		return err
 	}
-	tools := filepath.Join(source, "containerd")
-	const containerdModule = "github.com/containerd/containerd/v2"
-	containerd, err := moduleVersion(ctx, tools, containerdModule)
+	runtime, err := containerd.version(ctx, release.containerdName())
 	if err != nil {
 		return err
 	}
@@ -40,20 +93,26 @@ func Build(ctx context.Context, source, output string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	versions := fmt.Sprintf(
-		"-X k8s.io/component-base/version.gitVersion=%[1]s -X k8s.io/component-base/version.gitMajor=%[2]s -X k8s.io/component-base/version.gitMinor=%[3]s -X k8s.io/client-go/pkg/version.gitVersion=%[1]s",
-		kubernetes, major, minor)
-	builds := []struct{ what, dir, target, flags string }{
-		{"Kubernetes " + kubernetes + " (from source; about 7 minutes the first time)", source, "./kube", versions},
-		{"kubectl", source, "./kubectl", versions},
-		{"containerd " + containerd + " (about 1 minute the first time)", tools, "tool",
-			"-X " + containerdModule + "/version.Version=" + containerd},
-		{"Multus (half a minute the first time)", filepath.Join(source, "multus"), "tool", ""},
-		{"the pause program", source, "./pause", ""},
+	versions := fmt.Sprintf("-X %[1]s/component-base/version.gitVersion=%[2]s -X %[1]s/component-base/version.gitMajor=%[3]s"+
+		" -X %[1]s/component-base/version.gitMinor=%[4]s -X %[1]s/client-go/pkg/version.gitVersion=%[2]s",
+		"k8s.io", kubernetes, major, minor)
+	builds := []struct {
+		what          string
+		module        module
+		target, flags string
+	}{
+		{"Kubernetes " + kubernetes + " (from source; about 7 minutes the first time)", kube, "./kube", versions},
+		{"kubectl", kube, "./kubectl", versions},
+		{"containerd " + runtime + " (about 1 minute the first time)", containerd, "tool",
+			"-X " + release.containerdName() + "/version.Version=" + runtime},
+		{"Multus (half a minute the first time)", module{dir: filepath.Join(source, "multus")}, "tool", ""},
+		{"the pause program", module{dir: source}, "./pause", ""},
 	}
 	for _, b := range builds {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", strings.TrimSpace("-s -w "+b.flags), "-o", output+"/", b.target)
-		cmd.Dir = b.dir
+		args := slices.Concat([]string{"build", "-trimpath", "-ldflags", strings.TrimSpace("-s -w " + b.flags)},
+			b.module.flags, []string{"-o", output + "/", b.target})
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir = b.module.dir
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if err := runReporting(cmd, "building "+b.what, say); err != nil {
 			return err
@@ -68,15 +127,16 @@ func Build(ctx context.Context, source, output string, out io.Writer) error {
 	return nil
 }
 
-// moduleVersion is the version that the go.mod in the folder asks for.
-func moduleVersion(ctx context.Context, dir, module string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", module)
-	cmd.Dir = dir
+// version returns the version of another module that this one asks for.
+func (m module) version(ctx context.Context, name string) (string, error) {
+	args := slices.Concat([]string{"list"}, m.flags, []string{"-m", "-f", "{{.Version}}", name})
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = m.dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	version, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("find version of %s: %w: %s", module, err, strings.TrimSpace(stderr.String()))
+		return "", fmt.Errorf("find version of %s: %w: %s", name, err, strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(string(version)), nil
 }

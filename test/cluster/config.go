@@ -52,8 +52,11 @@ func (p Plan) nodeConfigs(n NodePlan, restrictOOMScore bool) (map[string][]byte,
 	files := map[string][]byte{"containerd.toml": nil, "kubelet.yaml": nil, "cni/10-pods.conflist": nil}
 	for file := range files {
 		source := filepath.Base(file)
-		if source == "10-pods.conflist" {
+		switch {
+		case source == "10-pods.conflist":
 			source = "cni.conflist"
+		case source == "containerd.toml" && p.Containerd1:
+			source = "containerd-1.toml"
 		}
 		text, err := render(source, data)
 		if err != nil {

@@ -45,6 +45,8 @@ type Plan struct {
 	OwnCPUs bool
 	// Emulates is the release of Kubernetes that the API server emulates; empty for its own.
 	Emulates string
+	// Containerd1: the nodes' containerd is 1.x, whose configuration has another format than that of 2.x.
+	Containerd1 bool
 }
 
 // Ranges are the networks of one address family.

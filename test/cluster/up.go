@@ -71,6 +71,9 @@ func Up(ctx context.Context, o Options, out io.Writer) error {
 	if err := plan.precheck(o.Bin); err != nil {
 		return err
 	}
+	if plan.Containerd1, err = isContainerd1(ctx, o.Bin); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	u := &upRun{
@@ -145,6 +148,20 @@ func choosePlan(o Options) (Plan, error) {
 		}
 	}
 	return Plan{}, errors.New("choose addresses: every network tried overlaps one of this machine's; see --index")
+}
+
+// isContainerd1 reports whether the containerd in the folder is 1.x, by what it prints of its version.
+func isContainerd1(ctx context.Context, bin string) (bool, error) {
+	printed, err := exec.CommandContext(ctx, filepath.Join(bin, "containerd"), "--version").Output()
+	if err != nil {
+		return false, fmt.Errorf("ask containerd for its version: %w", err)
+	}
+	// containerd github.com/containerd/containerd v1.7.28 REVISION
+	words := strings.Fields(string(printed))
+	if len(words) < 3 {
+		return false, fmt.Errorf("ask containerd for its version: it prints %q", printed)
+	}
+	return strings.HasPrefix(words[2], "v1."), nil
 }
 
 func (p Plan) precheck(bin string) error {

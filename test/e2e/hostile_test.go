@@ -19,7 +19,7 @@ func TestHostileImages(t *testing.T) {
 		"link":      {linkImage, "", "symbolic link"},
 		"data-file": {dataImage, "", "data file"},
 		"huge":      {hugeImage, "", "claims a size"},
-		"dots":      {tinyImage, "/disk/../../../../../proc/self/environ", "no file /proc/self/environ"},
+		"dots":      {tinyImage, "/disk/../../../../../proc/self/environ", "/proc/self/environ"},
 	}
 	for name, c := range cases {
 		create(t, ns, tiny(name, func(s *v1.VirtualMachineInstanceSpec) {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,7 +14,7 @@ import (
 // guest writes to its overlay, reads a disk without one, and goes on when a container of the pod is killed and the
 // kubelet has started another one.
 func TestImageContainers(t *testing.T) {
-	if os.Getenv(emulateVariable) == "" { // the API server has image volumes
+	if !withoutImageVolumes() { // the API server has image volumes
 		configure(t, `{"developerConfiguration":{"disabledFeatureGates":["ImageVolume"]}}`,
 			`{"developerConfiguration":{"disabledFeatureGates":null}}`)
 	}

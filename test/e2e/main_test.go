@@ -9,6 +9,7 @@
 //	KUBEQEMU_E2E_NODES=2       what some tests need (default 1)
 //	KUBEQEMU_E2E_IPS=dual      the address families: ipv4, dual or ipv6 (default ipv4)
 //	KUBEQEMU_E2E_OWN_CPUS=1    kubelets that give pods CPUs of their own
+//	KUBEQEMU_E2E_KUBERNETES=1.31  an older Kubernetes, which `cluster build --release 1.31` made
 //	KUBEQEMU_E2E_EMULATE=1.34  an API server that emulates an older release: without image volumes
 //	KUBEQEMU_E2E_LONG=1        outages of minutes, a hundred cycles
 package e2e
@@ -81,6 +82,22 @@ const ipsVariable = "KUBEQEMU_E2E_IPS"
 // emulateVariable is the release of Kubernetes that the API server emulates, as `cluster up` takes it.
 const emulateVariable = "KUBEQEMU_E2E_EMULATE"
 
+// kubernetesVariable is the release of Kubernetes that the cluster is of, as `cluster build --release` takes it; empty for today's.
+const kubernetesVariable = "KUBEQEMU_E2E_KUBERNETES"
+
+// kubernetes returns the folder of the programs of that release.
+func (c *cluster) kubernetes() string {
+	if release := os.Getenv(kubernetesVariable); release != "" {
+		return c.output("bin-" + release)
+	}
+	return c.output("bin")
+}
+
+// withoutImageVolumes reports whether the cluster has no image volumes.
+func withoutImageVolumes() bool {
+	return os.Getenv(emulateVariable) != "" || os.Getenv(kubernetesVariable) != ""
+}
+
 func newCluster() (*cluster, error) {
 	repository, err := filepath.Abs("../..")
 	if err != nil {
@@ -94,13 +111,13 @@ func newCluster() (*cluster, error) {
 		c.nodes = "1"
 	}
 	bin := c.output("bin")
-	for _, needed := range append(c.images(), filepath.Join(bin, "cluster"), filepath.Join(bin, "kubectl")) {
+	for _, needed := range append(c.images(), filepath.Join(bin, "cluster"), filepath.Join(c.kubernetes(), "kubectl")) {
 		if _, err := os.Stat(needed); err != nil {
 			return nil, fmt.Errorf("find what the tests need (run `make cluster images` first): %w", err)
 		}
 	}
 	return c, errors.Join(
-		os.Setenv("PATH", bin+":"+os.Getenv("PATH")),
+		os.Setenv("PATH", c.kubernetes()+":"+bin+":"+os.Getenv("PATH")),
 		os.Setenv("KUBECONFIG", c.output("cluster", c.name, "kubeconfig")),
 		os.Setenv(clusterVariable, c.name))
 }
@@ -131,7 +148,7 @@ func (c *cluster) up() (snapshot, error) {
 		}
 	}
 	c.say("bringing up cluster %q", c.name)
-	up := []string{"up", "--name", c.name, "--nodes", c.nodes, "--ips", c.ips}
+	up := []string{"up", "--name", c.name, "--nodes", c.nodes, "--ips", c.ips, "--bin", c.kubernetes()}
 	if release := os.Getenv(emulateVariable); release != "" {
 		up = append(up, "--emulate", release)
 	}

@@ -6,11 +6,13 @@
 #   VERSION   of the release (default v0.0.0-check)
 #   RELEASE   a release's folder that was built before; nothing is built then
 #   ARCHES    as in config/release.sh
+#   KUBERNETES  an older release of the cluster's Kubernetes, which `cluster build --release` built, such as 1.33
 set -euo pipefail
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 version=${VERSION:-v0.0.0-check}
 name=${CLUSTER:-release}
-export PATH=$repo/_output/bin:$PATH KUBECONFIG=$repo/_output/cluster/$name/kubeconfig
+programs=$repo/_output/bin${KUBERNETES:+-$KUBERNETES}
+export PATH=$programs:$repo/_output/bin:$PATH KUBECONFIG=$repo/_output/cluster/$name/kubeconfig
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 fail() { printf 'release-check: %s\n' "$*" >&2; exit 1; }
@@ -67,9 +69,9 @@ run() { say "$(command_of "$1")"; bash -euo pipefail -c "$(command_of "$1")"; }
 
 say "a cluster"
 cluster down --name "$name" # what an earlier run that was killed left
-cluster up --name "$name"
+cluster up --name "$name" --bin "$programs"
 say "$(command_of 1)"
-cluster enter --name "$name" -- bash -euo pipefail -c "cd $folder && PATH=$repo/_output/bin:\$PATH && $(command_of 1)"
+cluster enter --name "$name" -- bash -euo pipefail -c "cd $folder && PATH=$programs:\$PATH && $(command_of 1)"
 run 2
 kubectl apply -f samples/kubevirt-emulation.yaml # KVM may not work here
 run 3
@@ -94,6 +96,15 @@ grep -F "$version" <<<"$used"
 ! grep -vF "$version" <<<"$used" ||
 	fail "a pod has an image that is not the release's"
 say "$version: the guest's console shows its prompt"
+
+say "the other sample, which has the same name"
+kubectl delete -f samples/vm-tiny.yaml --timeout=2m
+kubectl apply -f samples/vmi-tiny.yaml
+kubectl wait --for=condition=Ready --timeout=5m vmi/tiny || {
+	kubectl describe vmi
+	fail "the other sample's guest does not run"
+}
+kubectl delete -f samples/vmi-tiny.yaml --timeout=2m
 
 say "removing it, as INSTALL.md says"
 timeout 15m bash -euo pipefail -c "$(grep '^kubectl delete ' INSTALL.md)" | tail -n 3

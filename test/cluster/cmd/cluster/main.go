@@ -95,7 +95,7 @@ func root() *cobra.Command {
 }
 
 func buildCommand() *cobra.Command {
-	var output string
+	var output, name string
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build Kubernetes, containerd and kubectl from source",
@@ -105,14 +105,24 @@ func buildCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			output, err := orInRepository(output, "_output", "bin")
+			release, err := cluster.ParseRelease(name)
 			if err != nil {
 				return err
 			}
-			return cluster.Build(cmd.Context(), filepath.Join(top, "test", "cluster"), output, os.Stdout)
+			folder := "bin"
+			if name != "" {
+				folder += "-" + name
+			}
+			output, err := orInRepository(output, "_output", folder)
+			if err != nil {
+				return err
+			}
+			return cluster.Build(cmd.Context(), release, filepath.Join(top, "test", "cluster"), output, os.Stdout)
 		},
 	}
-	cmd.Flags().StringVar(&output, "output", "", "the `folder` for the programs (default <repository>/_output/bin)")
+	cmd.Flags().StringVar(&output, "output", "", "the `folder` for the programs (default <repository>/_output/bin, or bin-RELEASE)")
+	cmd.Flags().StringVar(&name, "release", "",
+		"an older `release` of Kubernetes: 1.33, or 1.31 with containerd 1.7; `cluster up --bin` takes its folder")
 	return cmd
 }
 
