@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/apiserver/serving"
@@ -112,10 +112,11 @@ func (s *testServer) webhooksApplied(t *testing.T) {
 	}
 	var text strings.Builder
 	for _, o := range reached(objects) {
-		if err := json.NewEncoder(&text).Encode(o.Object); err != nil {
+		manifest, err := yaml.Marshal(o.Object) // kubectl 1.31 reads one object of JSON only
+		if err != nil {
 			t.Fatal(err)
 		}
-		text.WriteString("---\n")
+		fmt.Fprintf(&text, "---\n%s", manifest)
 	}
 	for _, args := range [][]string{{"apply"}, {"apply", "--server-side", "--force-conflicts"}, {"apply"}} {
 		if _, err := s.plane.Try(text.String(), append(args, "-f", "-")...); err != nil {

@@ -14,7 +14,8 @@ import (
 )
 
 // serve starts a web server with the tiny guest's disk as /disk/tiny.qcow2, and returns its URL. The
-// rate is in bytes a second, 0 for no limit.
+// rate is in bytes a second, 0 for no limit. Not each cluster has image volumes, so a container with
+// the disk's image copies the disk.
 func serve(t *testing.T, namespace, name string, rate int) string {
 	t.Helper()
 	apply(t, namespace, fmt.Sprintf(`apiVersion: v1
@@ -22,14 +23,26 @@ kind: Pod
 metadata: {name: %s}
 spec:
   terminationGracePeriodSeconds: 0
+  initContainers:
+  - name: program
+    image: localhost/kubeqemu/virt-launcher:dev
+    imagePullPolicy: Never
+    command: [/usr/bin/virt-launcher, copy-program, --to=/program/virt-launcher]
+    volumeMounts: [{name: program, mountPath: /program}]
+  - name: disk
+    image: %s
+    imagePullPolicy: Never
+    workingDir: /
+    command: [/program/virt-launcher, copy-files, --to=/www, --, /disk/tiny.qcow2]
+    volumeMounts: [{name: program, mountPath: /program}, {name: disk, mountPath: /www}]
   containers:
   - name: server
     image: %s
     imagePullPolicy: Never
     command: [webserver, /www, "%d"]
     volumeMounts: [{name: disk, mountPath: /www}]
-  volumes: [{name: disk, image: {reference: %q, pullPolicy: Never}}]
-`, name, clientImage, rate, tinyImage))
+  volumes: [{name: program, emptyDir: {}}, {name: disk, emptyDir: {}}]
+`, name, tinyImage, clientImage, rate))
 	kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "--timeout=600s", "pod/"+name)
 	return "http://" + get[corev1.Pod](t, "-n", namespace, "pod", name).Status.PodIP + ":8080"
 }
