@@ -51,6 +51,8 @@ func kubectl(t *testing.T, args ...string) string {
 // test has made the same object of the cluster at this moment: kubectl found none, and would create it.
 func apply(t *testing.T, namespace, manifests string) {
 	t.Helper()
+	// kubectl 1.31 takes a manifest that begins with a brace for JSON, though it is YAML.
+	manifests = "---\n" + manifests
 	var refused error
 	err := poll(func() error {
 		_, err := output(manifests, "kubectl", "-n", namespace, "apply", "-f", "-")
