@@ -157,7 +157,7 @@ e2e-older: packages cluster images ## make e2e on an API server that emulates Ku
 # Older releases of Kubernetes that `cluster build --release` builds, and the tests that run on a cluster of each: of what those
 # releases do in another way.
 OLDER := 1.33 1.31
-ON_OLDER := TestImageContainers TestDataVolumes TestHostileImages TestInvalid TestRunStrategies TestVMIFromApplyToDelete
+ON_OLDER := TestImageContainers TestCommonInstancetypes TestDataVolumes TestHostileImages TestInvalid TestRunStrategies TestVMIFromApplyToDelete
 
 .PHONY: older
 older: packages cluster images helm ## clusters of Kubernetes 1.33, and of 1.31 with containerd 1.7: policies and rights, an installation from a release's folder, guests (an hour the first time)
@@ -169,7 +169,7 @@ $(OLDER:%=older-%): older-%:
 	$(BIN)/cluster build --release $*
 	KUBEQEMU_TEST_KUBERNETES=$* go test -count 1 -timeout 30m ./test/admission ./test/rights
 	RELEASE=$(OUTPUT)/release/v0.0.0-check KUBERNETES=$* CLUSTER=release-$(subst .,-,$*) test/release/check.sh
-	KUBEQEMU_E2E_CLUSTER=older-$(subst .,-,$*) KUBEQEMU_E2E_KUBERNETES=$* go test -timeout 40m -v -run '$(call any,$(ON_OLDER))' ./test/e2e
+	KUBEQEMU_E2E_CLUSTER=older-$(subst .,-,$*) KUBEQEMU_E2E_KUBERNETES=$* go test -parallel 5 -timeout 40m -v -run '$(call any,$(ON_OLDER))' ./test/e2e
 
 .PHONY: prometheus
 prometheus: # what a test scrapes with; the product needs nothing of it
