@@ -19,6 +19,7 @@ func TestHostileImages(t *testing.T) {
 		"link":      {linkImage, "", "symbolic link"},
 		"data-file": {dataImage, "", "data file"},
 		"huge":      {hugeImage, "", "claims a size"},
+		"launcher":  {"localhost/kubeqemu/virt-launcher:dev", "", "no folder /disk"},
 		"dots":      {tinyImage, "/disk/../../../../../proc/self/environ", "/proc/self/environ"},
 	}
 	for name, c := range cases {
