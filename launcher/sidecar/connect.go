@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -46,10 +47,16 @@ func Connect(ctx context.Context, socket string) (*os.File, error) {
 	}
 }
 
-// passes reports whether the program may still come: its socket is not there, it does not listen, or it has not taken a
-// connection of before.
+// passes reports whether the program may still come: its socket is not there, it does not listen, it has not taken a
+// connection of before, or the kernel has no room for a connection now.
 func passes(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN)
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || scarce(err)
+}
+
+// scarce reports whether the kernel had no room for what was asked, or was interrupted: the same may work later.
+func scarce(err error) bool {
+	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EAGAIN, unix.EINTR},
+		func(of error) bool { return errors.Is(err, of) })
 }
 
 // dial never waits.

@@ -28,6 +28,8 @@ const (
 type handed struct {
 	// Error says why there is no file.
 	Error string `json:"error,omitempty"`
+	// Again: the error is not one of the image, and the next connection may get the file.
+	Again bool `json:"again,omitempty"`
 }
 
 // HandOut listens at a socket until ctx ends, and answers each connection with a file that open has opened for it, or
@@ -49,20 +51,21 @@ func HandOut(ctx context.Context, socket string, open func() (*os.File, error)) 
 			return fmt.Errorf("take a connection: %w", err)
 		}
 		// Whoever connects and has gone again does not matter.
-		_ = hand(conn, open)
+		_ = hand(conn, open, handPatience)
 	}
 }
 
-func hand(conn *net.UnixConn, open func() (*os.File, error)) error {
+// hand answers a connection, and ends it. The write waits no longer than patience.
+func hand(conn *net.UnixConn, open func() (*os.File, error), patience time.Duration) error {
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(handPatience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	var answer handed
 	var rights []byte
 	f, err := open()
 	if err != nil {
-		answer.Error = cut(err.Error())
+		answer.Error, answer.Again = cut(err.Error()), scarce(err)
 	} else {
 		defer f.Close()
 		rights = unix.UnixRights(int(f.Fd()))
@@ -84,10 +87,28 @@ func cut(text string) string {
 // ErrNotHandedOut: the container has no file to hand out. The error's text is the container's own.
 var ErrNotHandedOut = errors.New("the container has no such disk")
 
-// Receive returns the file that a container hands out at a socket. It waits until the container listens, but not after
-// ctx has ended. Whoever has the container may answer anything. So the file is one that can be read and not be written,
-// and is a regular file: opening and reading it waits for nobody.
+// errAgain: the next attempt may get the file.
+var errAgain = errors.New("the container hands out nothing at present")
+
+// Receive returns the file that a container hands out at a socket. It waits until the container does, but not after ctx
+// has ended: the container may be restarted meanwhile, or its node may have no memory for a moment. Whoever has the
+// container may answer anything. So the file is one that can be read and not be written, and is a regular file: opening
+// and reading it waits for nobody.
 func Receive(ctx context.Context, socket string) (*os.File, error) {
+	for {
+		f, err := receiveOnce(ctx, socket)
+		if !errors.Is(err, errAgain) {
+			return f, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(interval):
+		}
+	}
+}
+
+func receiveOnce(ctx context.Context, socket string) (*os.File, error) {
 	raw, err := Connect(ctx, socket)
 	if err != nil {
 		return nil, err
@@ -98,13 +119,10 @@ func Receive(ctx context.Context, socket string) (*os.File, error) {
 		return nil, fmt.Errorf("use the connection: %w", err)
 	}
 	defer conn.Close()
-	deadline := time.Now().Add(handPatience)
-	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
-		deadline = end
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(handPatience)); err != nil {
 		return nil, fmt.Errorf("use the connection: %w", err)
 	}
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
 		return nil, fmt.Errorf("use the connection: %w", ErrNoSocket)
@@ -115,11 +133,16 @@ func Receive(ctx context.Context, socket string) (*os.File, error) {
 func receive(conn *net.UnixConn) (*os.File, error) {
 	text, rights := make([]byte, maxAnswer), make([]byte, unix.CmsgSpace(4))
 	n, nr, flags, _, err := conn.ReadMsgUnix(text, rights)
-	if err != nil {
-		return nil, fmt.Errorf("wait for the file: %w", err)
+	if err != nil { // such as the end of a connection whose container has ended
+		return nil, fmt.Errorf("%w: wait for the file: %w", errAgain, err)
 	}
 	files, err := filesIn(rights[:nr])
-	if err == nil && (flags&unix.MSG_CTRUNC != 0 || len(files) > 1) {
+	truncated := flags&unix.MSG_CTRUNC != 0
+	switch {
+	case err != nil:
+	case truncated && len(files) == 0:
+		err = fmt.Errorf("%w: this process cannot have one more file open", errAgain)
+	case truncated || len(files) > 1:
 		err = errors.New("there came more than one file")
 	}
 	var answer handed
@@ -128,6 +151,8 @@ func receive(conn *net.UnixConn) (*os.File, error) {
 	}
 	switch {
 	case err != nil:
+	case answer.Error != "" && answer.Again:
+		err = fmt.Errorf("%w: %s", errAgain, cut(answer.Error))
 	case answer.Error != "":
 		err = fmt.Errorf("%w: %s", ErrNotHandedOut, cut(answer.Error))
 	case len(files) == 0:

@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -155,20 +157,84 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// TestHandOutToWhoDoesNotRead: a client that connects and takes nothing holds up no other.
+// TestReceiveTriesAgain: a container that is restarted, ends a connection, or has no room for an open file now, hands
+// out the file a moment later. One that never does has its last error told, and not that its image has no disk.
+func TestReceiveTriesAgain(t *testing.T) {
+	path := written(t, "content")
+	fails := func(times int, err error) func() (*os.File, error) {
+		return func() (*os.File, error) {
+			if times--; times >= 0 {
+				return nil, fmt.Errorf("open /disk: %w", err)
+			}
+			return os.Open(path)
+		}
+	}
+	ends := func(l net.Listener, times int) {
+		defer l.Close()
+		for range times {
+			if conn, err := l.Accept(); err == nil {
+				conn.Close()
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		ends int // connections that end without an answer
+		open func() (*os.File, error)
+		says string // nothing: it hands out
+	}{
+		"a connection that ends":  {ends: 3, open: fails(0, nil)},
+		"no room for files":       {open: fails(2, unix.EMFILE)},
+		"no memory":               {open: fails(2, unix.ENOMEM)},
+		"no room for files, ever": {open: fails(1<<30, unix.EMFILE), says: "too many open files"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			socket := filepath.Join(t.TempDir(), "image.sock")
+			ctx, cancel := context.WithCancel(t.Context())
+			done, before := make(chan error, 1), listen(t, socket)
+			go func() {
+				ends(before, c.ends)
+				done <- HandOut(ctx, socket, c.open)
+			}()
+			patience := testkit.Patience
+			if c.says != "" {
+				patience = time.Second
+			}
+			f, err := Receive(within(t, patience), socket)
+			switch {
+			case c.says == "" && err != nil:
+				t.Error(err)
+			case c.says != "" && (err == nil || errors.Is(err, ErrNotHandedOut) || !strings.Contains(err.Error(), c.says)):
+				t.Errorf("%v, want %q", err, c.says)
+			}
+			f.Close()
+			before.Close()
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestHandOutToWhoDoesNotRead: clients that connect and take nothing hold up no other. An answer that finds no room is
+// given up.
 func TestHandOutToWhoDoesNotRead(t *testing.T) {
 	path, socket := written(t, "content"), filepath.Join(t.TempDir(), "image.sock")
+	open := func() (*os.File, error) { return os.Open(path) }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- HandOut(ctx, socket, func() (*os.File, error) { return os.Open(path) }) }()
-	for range 50 {
+	go func() { done <- HandOut(ctx, socket, open) }()
+	const clients = 50
+	for range clients {
 		conn, err := Connect(within(t, testkit.Patience), socket)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 	}
-	f, err := Receive(within(t, testkit.Patience), socket)
+	// If the container waited for each of them, this one would have to wait for longer.
+	f, err := Receive(within(t, clients/2*handPatience), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,4 +243,45 @@ func TestHandOutToWhoDoesNotRead(t *testing.T) {
 	if err := <-done; err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
+	given := make(chan error, 1)
+	go func() { given <- hand(full(t), open, 50*time.Millisecond) }()
+	err = testkit.ReceiveWithin(t, 30*time.Second, given, "the end of the answer")
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an answer that finds no room: %v", err)
+	}
+}
+
+// full returns a connection that takes no more.
+func full(t *testing.T) *net.UnixConn {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "socket")
+	l := listen(t, path)
+	client, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	conn, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The socket does not block, and Go's Write would wait.
+	err = raw.Control(func(fd uintptr) {
+		for _, size := range []int{64 << 10, 1} {
+			for {
+				if _, err := unix.Write(int(fd), make([]byte, size)); err != nil {
+					break
+				}
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }
