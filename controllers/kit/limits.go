@@ -49,9 +49,10 @@ type Room struct {
 	Limited *metav1.LabelSelector
 }
 
-// CreatePod creates a pod. A ResourceQuota or a LimitRange of the namespace may refuse the pod because it has no limits, or because
-// the LimitRange's own are below what the pod requests. Then CreatePod adds limits, and creates the pod again. live reads past the
-// cache.
+// CreatePod creates a pod. A ResourceQuota or a LimitRange of the namespace may refuse the pod because it has no
+// limits, because the LimitRange's own are below what the pod requests, or because a container requests less than the
+// LimitRange wants. Then CreatePod adds limits, raises what is too little, and creates the pod again. What is refused
+// then names the LimitRange and the container. live reads past the cache.
 //
 // Only a refusal has the namespace's policies read: the usual pod costs one request.
 func CreatePod(ctx context.Context, c client.Client, live client.Reader, pod *corev1.Pod, room Room) error {
@@ -68,11 +69,14 @@ func CreatePod(ctx context.Context, c client.Client, live client.Reader, pod *co
 		return fmt.Errorf("%w (%v)", SortedRefusal(err), readErr)
 	}
 	limited := policies.limit(asked, room)
-	if equality.Semantic.DeepEqual(limited.Spec, asked.Spec) {
-		return SortedRefusal(err)
+	if !equality.Semantic.DeepEqual(limited.Spec, asked.Spec) {
+		limited.DeepCopyInto(pod)
+		err = c.Create(ctx, pod)
 	}
-	limited.DeepCopyInto(pod)
-	return SortedRefusal(c.Create(ctx, pod))
+	if why := policies.broken(limited); why != "" && apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w; %s", err, why)
+	}
+	return SortedRefusal(err)
 }
 
 // limitCPUs gives the pod's containers a limit of CPUs, if the pod's namespace is selected.
@@ -128,6 +132,7 @@ func (p namespacePolicies) limit(asked *corev1.Pod, room Room) *corev1.Pod {
 		for i := range containers {
 			c := &containers[i]
 			c.Resources.Requests, c.Resources.Limits = maps.Clone(c.Resources.Requests), maps.Clone(c.Resources.Limits)
+			p.raise(c, c.Name == first)
 			if _, has := c.Resources.Requests[corev1.ResourceEphemeralStorage]; !has && p.hasQuota("requests.ephemeral-storage", "ephemeral-storage") {
 				set(&c.Resources.Requests, corev1.ResourceEphemeralStorage, resource.NewQuantity(ephemeralRequest, resource.DecimalSI))
 			}
@@ -141,6 +146,78 @@ func (p namespacePolicies) limit(asked *corev1.Pod, room Room) *corev1.Pod {
 		}
 	}
 	return pod
+}
+
+// raise raises what a container requests, and its limits, to the least that the LimitRanges want of a container. The
+// requests of a container beside the first one must also keep the ratio to its limits, which the container needs. The
+// first one's limits are the VMI's own.
+func (p namespacePolicies) raise(c *corev1.Container, first bool) {
+	for _, item := range p.items() {
+		if item.Type != corev1.LimitTypeContainer {
+			continue
+		}
+		for name, least := range item.Min {
+			for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
+				if has, ok := list[name]; ok {
+					list[name] = most(has, least)
+				}
+			}
+		}
+	}
+	for _, item := range p.items() {
+		for name, ratio := range item.MaxLimitRequestRatio {
+			request, asked := c.Resources.Requests[name]
+			if limit, ok := c.Resources.Limits[name]; ok && asked && !first {
+				// Whole bytes and thousandths are rounded down, and one more is enough.
+				enough := plusOne(name, times(name, limit, 1/ratio.AsApproximateFloat64()))
+				c.Resources.Requests[name] = least(limit, most(request, enough))
+			}
+		}
+	}
+}
+
+// plusOne returns a quantity and one byte or thousandth of a CPU.
+func plusOne(name corev1.ResourceName, q resource.Quantity) resource.Quantity {
+	if name == corev1.ResourceCPU {
+		return *resource.NewMilliQuantity(q.MilliValue()+1, resource.DecimalSI)
+	}
+	return *resource.NewQuantity(q.Value()+1, resource.BinarySI)
+}
+
+// broken returns which LimitRange refuses which container of a pod, and why; "" if none does. The API server names
+// neither.
+func (p namespacePolicies) broken(pod *corev1.Pod) string {
+	for _, r := range p.ranges {
+		for _, item := range r.Spec.Limits {
+			if item.Type != corev1.LimitTypeContainer {
+				continue
+			}
+			for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+				if why := breaks(&c, item); why != "" {
+					return fmt.Sprintf("the LimitRange %s does not permit the container %s: %s", r.Name, c.Name, why)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// breaks returns why a LimitRange's item does not permit a container; "" if it does.
+func breaks(c *corev1.Container, item corev1.LimitRangeItem) string {
+	for _, name := range slices.Sorted(maps.Keys(c.Resources.Requests)) {
+		request := c.Resources.Requests[name]
+		limit, limited := c.Resources.Limits[name]
+		if largest, ok := item.Max[name]; ok && (request.Cmp(largest) > 0 || limited && limit.Cmp(largest) > 0) {
+			limit = most(request, limit)
+			return fmt.Sprintf("it needs %s of %s, and its max is %s", limit.String(), name, largest.String())
+		}
+		ratio, ok := item.MaxLimitRequestRatio[name]
+		if ok && limited && limit.AsApproximateFloat64() > request.AsApproximateFloat64()*ratio.AsApproximateFloat64() {
+			return fmt.Sprintf("it requests %s of %s with the limit %s, and the maxLimitRequestRatio is %s",
+				request.String(), name, limit.String(), ratio.String())
+		}
+	}
+	return ""
 }
 
 // limitContainer gives a pod's container the limit of one resource, if it has none and the policies ask for one. limit is the one that

@@ -105,6 +105,71 @@ func TestPodGetsTheLimitsThatItsNamespaceAsks(t *testing.T) {
 	}
 }
 
+// TestPodRequestsWhatItsNamespaceAsks: a container that requests too little for a LimitRange requests more. So does one
+// whose limit is too high above its request, but for the first container: its limits are the VMI's.
+func TestPodRequestsWhatItsNamespaceAsks(t *testing.T) {
+	const small = `
+metadata: {namespace: ns, name: pod}
+spec:
+  initContainers: [{name: side, resources: {requests: {cpu: 1m, memory: 2Mi}, limits: {memory: 40M}}}]
+  containers: [{name: main, resources: {requests: {cpu: 100m, memory: 300Mi}, limits: {memory: 900Mi}}}]
+`
+	for name, c := range map[string]struct{ limits, side, main, breaks string }{
+		"nothing is asked": {`[{type: Container, default: {cpu: 1}}]`, "1m 2Mi/40M", "100m 300Mi/900Mi", ""},
+		"a least":          {`[{type: Container, min: {cpu: 5m, memory: 8Mi}}]`, "5m 8Mi/40M", "100m 300Mi/900Mi", ""},
+		"a least above the limit": {`[{type: Container, min: {cpu: 200m, memory: 64Mi}}]`, "200m 64Mi/64Mi",
+			"200m 300Mi/900Mi", ""},
+		"a ratio": {`[{type: Container, maxLimitRequestRatio: {memory: "4"}}]`, "1m 10000001/40M", "100m 300Mi/900Mi", ""},
+		"a ratio that the VMI's own limits do not keep": {`[{type: Container, maxLimitRequestRatio: {memory: "2"}}]`,
+			"1m 20000001/40M", "100m 300Mi/900Mi", "the LimitRange small does not permit the container main: it requests " +
+				"300Mi of memory with the limit 900Mi, and the maxLimitRequestRatio is 2"},
+		"a ratio of the pod": {`[{type: Pod, maxLimitRequestRatio: {memory: "4"}}]`, "1m 10000001/40M",
+			"100m 300Mi/900Mi", ""},
+		"a ratio of 1": {`[{type: Container, maxLimitRequestRatio: {memory: "1"}}]`, "1m 40M/40M", "100m 300Mi/900Mi",
+			"the container main"},
+		"a largest": {`[{type: Container, max: {memory: 32Mi}}]`, "1m 2Mi/40M", "100m 300Mi/900Mi",
+			"the LimitRange small does not permit the container side: it needs 40M of memory, and its max is 32Mi"},
+		"a least of the pod": {`[{type: Pod, min: {memory: 8Mi}}]`, "1m 2Mi/40M", "100m 300Mi/900Mi", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := parse[corev1.Pod](t, small)
+			policies := namespacePolicies{memoryRatio: defaultMemoryRatio,
+				ranges: []corev1.LimitRange{
+					parse[corev1.LimitRange](t, "{metadata: {name: small}, spec: {limits: "+c.limits+"}}")}}
+			limited := policies.limit(&pod, Room{CPUs: 1, Memory: 900 << 20})
+			for i, want := range []string{c.side, c.main} {
+				r := slices.Concat(limited.Spec.InitContainers, limited.Spec.Containers)[i].Resources
+				if got := fmt.Sprintf("%s %s/%s", r.Requests.Cpu(), r.Requests.Memory(), r.Limits.Memory()); got != want {
+					t.Errorf("container %d has %s, want %s", i, got, want)
+				}
+			}
+			if got := policies.broken(limited); (got == "") != (c.breaks == "") || !strings.Contains(got, c.breaks) {
+				t.Errorf("%q, want %q", got, c.breaks)
+			}
+		})
+	}
+}
+
+// TestRefusalNamesLimitRangeAndContainer: what the API server refuses for a LimitRange is a refusal still, and names
+// both.
+func TestRefusalNamesLimitRangeAndContainer(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "pod",
+		fmt.Errorf("maximum memory usage is 32Mi"))
+	limits := parse[corev1.LimitRange](t, `
+metadata: {namespace: ns, name: small}
+spec: {limits: [{type: Container, max: {memory: 32Mi}}]}
+`)
+	refuse := func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refused }
+	cluster := fake.NewClientBuilder().WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, &limits).
+		WithInterceptorFuncs(interceptor.Funcs{Create: refuse}).Build()
+	pod := parse[corev1.Pod](t, twoContainers)
+	err := CreatePod(t.Context(), cluster, cluster, &pod, Room{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), refused.Error()) ||
+		!strings.Contains(err.Error(), "LimitRange small") || !strings.Contains(err.Error(), "container side") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestRefusedPodIsCreatedWithLimits: a pod is created once where the API server takes it, a second time with limits where they are asked
 // for, and not again where limits would not help.
 func TestRefusedPodIsCreatedWithLimits(t *testing.T) {

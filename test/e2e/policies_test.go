@@ -9,7 +9,8 @@ import (
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 )
 
-// namespacePolicies want limits of each pod, and give some that are below what a launcher pod requests.
+// namespacePolicies want limits of each pod, and give some that are below what a launcher pod requests. They want more
+// requests than a container that hands out an image has.
 const namespacePolicies = `
 apiVersion: v1
 kind: ResourceQuota
@@ -19,7 +20,7 @@ spec: {hard: {limits.cpu: "8", limits.memory: 4Gi, requests.cpu: "4", requests.m
 apiVersion: v1
 kind: LimitRange
 metadata: {name: small}
-spec: {limits: [{type: Container, default: {memory: 64Mi}}]}
+spec: {limits: [{type: Container, default: {memory: 64Mi}, min: {memory: 16Mi, cpu: 5m}}]}
 `
 
 // TestGuestRunsUnderQuotasAndLimitRanges: in a namespace that wants limits of all pods. The name is as long as a name may be, and its guest, which has no
