@@ -127,6 +127,9 @@ const (
 	// MigrationPostCopyRefused: the configuration allows post-copy, and the nodes or their components cannot.
 	// KubeVirt has no such condition.
 	MigrationPostCopyRefused MigrationConditionType = "migrationPostCopyRefused"
+	// MigrationTargetWaiting: the kubelet says why a container of the target pod waits, such as for an image that
+	// cannot be pulled. KubeVirt has no such condition.
+	MigrationTargetWaiting MigrationConditionType = "migrationTargetWaiting"
 )
 
 // VirtualMachineInstanceMigrationCondition is one condition of a migration.

@@ -24,6 +24,10 @@ func (r *Reconciler) announce(before *v1.VirtualMachineInstanceMigration, w *wor
 	if c := m.Status.Condition(v1.MigrationPostCopyRefused); c != nil && before.Status.Condition(v1.MigrationPostCopyRefused) == nil {
 		say(corev1.EventTypeWarning, "PostCopyRefused", "Migrate", "%s", c.Message)
 	}
+	if c := m.Status.Condition(v1.MigrationTargetWaiting); c != nil &&
+		before.Status.Condition(v1.MigrationTargetWaiting) == nil {
+		say(corev1.EventTypeWarning, c.Reason, "Migrate", "%s", c.Message)
+	}
 	if before.Status.Phase == m.Status.Phase {
 		return
 	}

@@ -248,6 +248,7 @@ func (r *Reconciler) step(ctx context.Context, w *work) (time.Duration, error) {
 	}
 	r.noteCancel(w)
 	r.notePostCopy(w)
+	noteWaiting(w)
 	switch w.state().Decision {
 	case v1.DecisionSource:
 		return r.fail(ctx, w)

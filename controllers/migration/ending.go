@@ -81,7 +81,7 @@ func giveUp(w *work) string {
 	case w.unscheduled():
 		return fmt.Sprintf("no node took the target pod within %s%s%s", unscheduledTimeout, after(": ", unscheduled(w.target)), after("; ", w.ruledOut))
 	case s.StartTimestamp == nil && passed(begun, prepareTimeout):
-		return fmt.Sprintf("the target was not ready within %s", prepareTimeout)
+		return fmt.Sprintf("the target was not ready within %s%s", prepareTimeout, after(": ", held(m)))
 	// The clock of the source's node may be ahead.
 	case s.PostCopy() && (passed(*s.SourceState.PostCopyTimestamp, undecidedTimeout) || passed(begun, copyTimeout+undecidedTimeout)):
 		return fmt.Sprintf("the guest left by post-copy, and the target did not take it within %s", undecidedTimeout)
@@ -157,10 +157,23 @@ func after(separator, text string) string {
 	return separator + text
 }
 
+// held returns what the target pod of a migration waits for; "" if nothing is known.
+func held(m *v1.VirtualMachineInstanceMigration) string {
+	if c := m.Status.Condition(v1.MigrationTargetWaiting); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
 // lastWords is what is known of the end of a pod. A launcher is a tenant's, so its words are made printable.
 func lastWords(pod *corev1.Pod) string {
 	if said, ok := termination(pod); ok {
 		return control.Short(said.Message)
+	}
+	for _, c := range pod.Status.InitContainerStatuses {
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
+			return fmt.Sprintf("its container %s failed: %s", c.Name, control.Printable(t.Message, maxReason/2))
+		}
 	}
 	return control.Short(strings.TrimSpace(pod.Status.Reason + " " + pod.Status.Message))
 }

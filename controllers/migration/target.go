@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
+	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
 // lookDelay is the time between two looks at a migration that is under way, for its timeouts.
@@ -66,6 +67,38 @@ func launches(pod *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// noteWaiting writes into the migration which container of the target pod waits, and for what, as long as one does.
+func noteWaiting(w *work) {
+	status := &w.migration.Status
+	c := waiting(w.target)
+	if c == nil || w.state().Decision != "" {
+		status.RemoveCondition(v1.MigrationTargetWaiting)
+		return
+	}
+	// A registry may have said anything.
+	said := control.Printable(c.State.Waiting.Message, maxReason)
+	status.SetCondition(v1.VirtualMachineInstanceMigrationCondition{Type: v1.MigrationTargetWaiting,
+		Status: metav1.ConditionTrue, Reason: c.State.Waiting.Reason,
+		Message: fmt.Sprintf("container %s of the target pod, with the image %s, waits: %s", c.Name, c.Image, said),
+	}, w.stamp())
+}
+
+// waiting returns the container of which the kubelet says why it waits, of a pod whose launcher does not run; nil if
+// there is none.
+func waiting(pod *corev1.Pod) *corev1.ContainerStatus {
+	if pod == nil || launches(pod) {
+		return nil
+	}
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for i := range list {
+			if w := list[i].State.Waiting; w != nil && w.Message != "" {
+				return &list[i]
+			}
+		}
+	}
+	return nil
 }
 
 // quotaDelay is the time between two attempts to make a target pod that the API server refuses.
