@@ -78,7 +78,7 @@ func noteWaiting(w *work) {
 		return
 	}
 	// A registry may have said anything.
-	said := control.Printable(c.State.Waiting.Message, maxReason)
+	said := control.Printable(kit.WhyItWaits(c), maxReason)
 	status.SetCondition(v1.VirtualMachineInstanceMigrationCondition{Type: v1.MigrationTargetWaiting,
 		Status: metav1.ConditionTrue, Reason: c.State.Waiting.Reason,
 		Message: fmt.Sprintf("container %s of the target pod, with the image %s, waits: %s", c.Name, c.Image, said),

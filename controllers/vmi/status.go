@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
 
@@ -205,7 +206,7 @@ func observeWaiting(status *v1.VirtualMachineInstanceStatus, pod *corev1.Pod, no
 		}
 		return
 	}
-	status.Complain(c.State.Waiting.Reason, c.State.Waiting.Message, now)
+	status.Complain(c.State.Waiting.Reason, kit.WhyItWaits(c), now)
 }
 
 // waitingStatus returns the container of which the kubelet says why it waits: the launcher's, or one that the

@@ -365,3 +365,21 @@ func summary(s v1.VirtualMachineInstanceStatus) string {
 	}
 	return strings.Join(parts, " ")
 }
+
+// TestContainerThatCannotStartSaysWhy: of a container that is started again and again, the VMI has more than that: the
+// words of the last attempt.
+func TestContainerThatCannotStartSaysWhy(t *testing.T) {
+	pod := podIn(corev1.PodPending,
+		corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
+	first := corev1.ContainerStatus{Name: "disk-root"}
+	first.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}
+	first.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "StartError",
+		Message: `exec: "/kubeqemu/program": permission denied`}
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{first}
+	status := v1.VirtualMachineInstanceStatus{}
+	observe(&status, pod, metav1.Unix(1000, 0))
+	if c := status.Condition(v1.ConditionSynchronized); c == nil || c.Reason != "CrashLoopBackOff" ||
+		!strings.Contains(c.Message, "back-off 10s") || !strings.Contains(c.Message, "permission denied") {
+		t.Errorf("%+v", c)
+	}
+}
