@@ -48,6 +48,8 @@ const (
 	// killed for memory.
 	ReasonRejected  = "UnexpectedAdmissionError"
 	ReasonOOMKilled = "OOMKilled"
+	// ReasonNoImageVolumes: the pod has image volumes, and its node has none.
+	ReasonNoImageVolumes = "NoImageVolumes"
 	// ReasonEvictionRequested is KubeVirt's, of the condition EvictionRequested.
 	ReasonEvictionRequested = "EvictionRequested"
 	// ReasonVirtioFSDEnded is the reason of FilesystemFailed.

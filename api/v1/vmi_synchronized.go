@@ -18,7 +18,7 @@ const (
 	OwnerDisks       ComplaintOwner = "disks"       // virt-controller, which waits for claims and DataVolumes
 	OwnerState       ComplaintOwner = "state"       // virt-controller, which makes the claim for the guest's state
 	OwnerPod         ComplaintOwner = "pod"         // virt-controller, which makes the launcher's pod, and the pod of a claim's first consumer
-	OwnerReplacement ComplaintOwner = "replacement" // virt-controller, which replaces a pod that the node turned away
+	OwnerReplacement ComplaintOwner = "replacement" // virt-controller, which replaces a pod that its node does not run
 	OwnerSandbox     ComplaintOwner = "sandbox"     // virt-controller, by the kubelet's events before a pod's first container
 	OwnerRemoval     ComplaintOwner = "removal"     // virt-controller, by the kubelet's events of a pod that stays
 	OwnerContainers  ComplaintOwner = "containers"  // virt-controller, in the kubelet's words of a container that waits
@@ -37,7 +37,7 @@ func OwnerOf(reason string) ComplaintOwner {
 		return OwnerState
 	case ReasonFailedCreate:
 		return OwnerPod
-	case ReasonRejected:
+	case ReasonRejected, ReasonNoImageVolumes:
 		return OwnerReplacement
 	case ReasonMountFailed, ReasonSandboxFailed, ReasonSandboxSlow:
 		return OwnerSandbox

@@ -11,7 +11,7 @@ func TestComplaintIsItsOwners(t *testing.T) {
 	for reason, owner := range map[string]ComplaintOwner{
 		ReasonInvalidSpec: OwnerAdmission, ReasonPresetFailed: OwnerAdmission, ReasonFailedUpdate: OwnerAdmission,
 		ReasonPvcNotFound: OwnerDisks, ReasonDataVolumeFailed: OwnerDisks, ReasonStateClaim: OwnerState,
-		ReasonFailedCreate: OwnerPod, ReasonRejected: OwnerReplacement,
+		ReasonFailedCreate: OwnerPod, ReasonRejected: OwnerReplacement, ReasonNoImageVolumes: OwnerReplacement,
 		ReasonMountFailed: OwnerSandbox, ReasonSandboxFailed: OwnerSandbox, ReasonSandboxSlow: OwnerSandbox,
 		ReasonSandboxStays: OwnerRemoval,
 		ReasonErrImagePull: OwnerContainers, ReasonImagePullBackOff: OwnerContainers,

@@ -68,6 +68,12 @@ func AddFiles(pod *corev1.Pod, image Image, files ...string) {
 	pod.Spec.InitContainers = append(pod.Spec.InitContainers, container(pod, image, command, image.At))
 }
 
+// ByContainers reports whether the images come to a pod by containers. It reads the pod's status.
+func ByContainers(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.InitContainerStatuses,
+		func(c corev1.ContainerStatus) bool { return c.Name == program })
+}
+
 // addProgram adds the container that copies virt-launcher, once.
 func addProgram(pod *corev1.Pod, resources corev1.ResourceRequirements) {
 	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == program }) {

@@ -36,7 +36,7 @@ func decide(w world) Way {
 	if way, decided := gated(w.config); decided {
 		return way
 	}
-	if !w.served || slices.ContainsFunc(w.nodes, func(n corev1.NodeSystemInfo) bool { return !mounts(n) }) {
+	if !w.served || slices.ContainsFunc(w.nodes, func(n corev1.NodeSystemInfo) bool { return !Mounts(n) }) {
 		return Containers
 	}
 	return Volumes
@@ -54,9 +54,9 @@ func gated(config *v1.KubeVirtConfiguration) (way Way, decided bool) {
 	return "", false
 }
 
-// mounts reports whether a node mounts image volumes without a gate: its kubelet is of 1.35 or newer, and its runtime
+// Mounts reports whether a node mounts image volumes without a gate: its kubelet is of 1.35 or newer, and its runtime
 // is CRI-O, or containerd 2.1 or newer. A version that cannot be read is too old.
-func mounts(node corev1.NodeSystemInfo) bool {
+func Mounts(node corev1.NodeSystemInfo) bool {
 	return atLeast(node.KubeletVersion, "1.35.0") && runtimeMounts(node.ContainerRuntimeVersion)
 }
 

@@ -120,6 +120,7 @@ func (r *Reconciler) look(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 	if w.stateGone, err = r.stateGone(ctx, vmi, w.pod); err != nil {
 		return w, err
 	}
+	w.stranded = r.stranded(ctx, vmi, w.pod)
 	w.last = r.ends.of(vmi)
 	return w, nil
 }

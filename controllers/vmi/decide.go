@@ -19,6 +19,8 @@ type world struct {
 	companions map[string]*corev1.Pod
 	// stateGone is the name of the claim with the guest's state for which the pod waits in vain, or "".
 	stateGone string
+	// stranded: the pod has image volumes, and its node has none.
+	stranded bool
 	// last is how the VM ended in a pod that is gone, or nil if nobody saw that.
 	last *end
 	now  time.Time
@@ -58,7 +60,7 @@ func decide(w world) phase {
 		return crossing
 	case early(status, w.pod, w.now):
 		return unseen
-	case w.pod != nil && !launched(status) && (rejected(w.pod) || w.stateGone != ""):
+	case w.pod != nil && !launched(status) && (rejected(w.pod) || w.stateGone != "" || w.stranded):
 		return replacing
 	case w.pod != nil:
 		return following

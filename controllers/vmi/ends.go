@@ -87,7 +87,8 @@ func (r *Reconciler) endWithPod(_ context.Context, t *turn) (time.Duration, erro
 func (r *Reconciler) takeDown(ctx context.Context, pod *corev1.Pod) {
 	vmi := &v1.VirtualMachineInstance{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: nameOfVMI(pod)}, vmi)
-	if err != nil || rejected(pod) || pod.Name != vmi.LauncherPod() || vmi.Status.ActivePods[pod.UID] == "" {
+	if err != nil || rejected(pod) || saidStranded(&vmi.Status) || pod.Name != vmi.LauncherPod() ||
+		vmi.Status.ActivePods[pod.UID] == "" {
 		return
 	}
 	if last, ended := podEnd(pod); ended {

@@ -3,9 +3,11 @@ package vmi
 import (
 	"context"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/controllers/images"
@@ -20,12 +22,70 @@ const kernelName = "kernel"
 
 // findWay puts into config how images come to a VMI's pods. A VMI without images does not depend on the answer.
 func (r *Reconciler) findWay(ctx context.Context, vmi *v1.VirtualMachineInstance, config *PodConfig) (err error) {
-	if r.Images == nil || vmi.KernelContainer() == nil &&
-		!slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.ContainerDisk != nil }) {
+	if r.Images == nil || !hasImages(vmi) {
 		return nil
 	}
 	config.Images, err = r.Images(ctx)
 	return err
+}
+
+// hasImages reports whether a VMI has container disks, or a kernel of its own.
+func hasImages(vmi *v1.VirtualMachineInstance) bool {
+	return vmi.KernelContainer() != nil ||
+		slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.ContainerDisk != nil })
+}
+
+// mountPatience is how long a node may take to mount a pod's image volumes, before virt-controller asks whether it can.
+const mountPatience = 15 * time.Second
+
+// awaitsImages returns how long the launcher of a pod with image volumes has waited for them at most, and reports
+// whether it waits. The kubelet has a status of each container of a pod before it mounts anything.
+func awaitsImages(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) (since time.Duration, waits bool) {
+	if pod == nil || pod.DeletionTimestamp != nil || !hasImages(vmi) || launched(&vmi.Status) || images.ByContainers(pod) {
+		return 0, false
+	}
+	if c := computeStatus(pod); c == nil || c.State.Waiting == nil {
+		return 0, false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			return now.Sub(c.LastTransitionTime.Time), true
+		}
+	}
+	return 0, false
+}
+
+// awaitImages returns when to look again at a pod that waits for its image volumes, or 0.
+func (r *Reconciler) awaitImages(_ context.Context, t *turn) (time.Duration, error) {
+	if _, waits := awaitsImages(t.vmi, t.pod, t.now); waits {
+		return mountPatience, nil
+	}
+	return 0, nil
+}
+
+// saidStranded reports whether a VMI's status says that its pod is stranded, and is made anew.
+func saidStranded(status *v1.VirtualMachineInstanceStatus) bool {
+	c := status.Condition(v1.ConditionSynchronized)
+	return c != nil && c.Reason == v1.ReasonNoImageVolumes
+}
+
+// stranded reports whether a pod with image volumes waits on a node that has none. Such a node may have come after the
+// pod, or just before: new pods have containers within a minute. What cannot be read is looked at later. A stranded pod
+// that is deleted stays so, although the kubelet says that it has failed.
+func (r *Reconciler) stranded(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
+	if pod != nil && pod.DeletionTimestamp != nil {
+		return saidStranded(&vmi.Status)
+	}
+	if since, waits := awaitsImages(vmi, pod, r.Clock.Now()); r.Images == nil || !waits || since < mountPatience {
+		return false
+	}
+	// Where the configuration says that there are image volumes, the nodes' versions say nothing.
+	if way, err := r.Images(ctx); err != nil || way != images.Containers {
+		return false
+	}
+	node := &corev1.Node{}
+	err := r.Live.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+	return err == nil && !images.Mounts(node.Status.NodeInfo)
 }
 
 // addImages adds the images of container disks and of the kernel.

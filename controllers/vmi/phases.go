@@ -88,6 +88,8 @@ func (r *Reconciler) course(p phase) course {
 			r.noteSharedMAC,
 			// notePod has written what stops the pod's containers. This is about what comes before them.
 			r.explainSandbox,
+			// Nothing changes of a pod that is stranded.
+			r.awaitImages,
 		}, after: settled}
 	case ending:
 		return course{before: []step{r.noteCompanions, r.endWithPod}}

@@ -20,7 +20,7 @@ const replaceAfter = 3 * time.Second
 func (r *Reconciler) replace(ctx context.Context, t *turn) (time.Duration, error) {
 	vmi, pod := t.vmi, t.pod
 	noted := wasRejected(&vmi.Status)
-	r.noteReplaced(vmi, pod, t.stateGone)
+	r.noteReplaced(&t.world)
 	if pod.DeletionTimestamp != nil || !noted {
 		// The status must say first that the pod is replaced: without that, a pod that is
 		// gone would end the VMI. The event of the status write brings us back.
@@ -50,15 +50,19 @@ func launched(status *v1.VirtualMachineInstanceStatus) bool {
 
 // noteReplaced writes into the status why the pod, in which no guest can start, is being replaced: wasRejected knows
 // the reasons. The VMI becomes Scheduling, because the kubelet may reject a pod before the status reports the pod.
-func (r *Reconciler) noteReplaced(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, stateGone string) {
-	status, now := &vmi.Status, r.now()
+func (r *Reconciler) noteReplaced(w *world) {
+	status, now := &w.vmi.Status, r.now()
 	status.SetPhase(v1.Scheduling, now)
-	if stateGone != "" {
+	switch {
+	case w.stateGone != "":
 		status.Complain(v1.ReasonPvcNotFound, fmt.Sprintf("PVC %s/%s, which had the guest's state, is gone; "+
-			"it is made anew and empty, and the launcher pod too", vmi.Namespace, stateGone), now)
-	} else {
+			"it is made anew and empty, and the launcher pod too", w.vmi.Namespace, w.stateGone), now)
+	case w.stranded:
+		status.Complain(v1.ReasonNoImageVolumes, fmt.Sprintf("the launcher pod has image volumes, and its node %s has none; "+
+			"the pod is made anew, with containers that hand out the images", w.pod.Spec.NodeName), now)
+	default:
 		status.Complain(v1.ReasonRejected,
-			"the node turned the launcher pod away, and it is made anew: "+pod.Status.Message, now)
+			"the node turned the launcher pod away, and it is made anew: "+w.pod.Status.Message, now)
 	}
 	setReady(status, metav1.ConditionFalse, v1.ReasonPodNotExists, "the launcher pod is being made anew", now)
 	endEviction(status)

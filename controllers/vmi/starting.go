@@ -114,7 +114,7 @@ func (r *Reconciler) adoptPod(ctx context.Context, t *turn, name string, exists 
 		return 0, r.notCreatable(t.vmi,
 			fmt.Errorf("a pod %q that is not this VMI's is in the way; delete it: %w", name, exists))
 	case rejected(pod):
-		r.noteReplaced(t.vmi, pod, "")
+		r.noteReplaced(&world{vmi: t.vmi, pod: pod})
 		return 0, nil
 	}
 	return r.noteNewPod(t, pod)

@@ -102,7 +102,7 @@ func TestClaimGoneWhileReplacing(t *testing.T) {
 	if err := c.client.Update(context.Background(), vmi); err != nil {
 		t.Fatal(err)
 	}
-	c.noteReplaced(vmi, &corev1.Pod{}, "")
+	c.noteReplaced(&world{vmi: vmi, pod: &corev1.Pod{}})
 	if err := c.client.Status().Update(context.Background(), vmi); err != nil {
 		t.Fatal(err)
 	}
