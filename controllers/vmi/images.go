@@ -98,11 +98,12 @@ func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig
 			continue
 		}
 		name := layout.PodName("disk", v.Name)
+		reference := images.Pinned(disk.Image, disk.ImagePullPolicy, config.Present[name])
 		if byContainer {
-			images.AddDisk(pod, images.Image{Container: name, Reference: disk.Image, Policy: disk.ImagePullPolicy,
+			images.AddDisk(pod, images.Image{Container: name, Reference: reference, Policy: disk.ImagePullPolicy,
 				At: layout.ImageFolder(v.Name), Resources: resources}, disk.Path)
 		} else {
-			mountImage(pod, name, layout.ImageVolume(v.Name), disk.Image, disk.ImagePullPolicy)
+			mountImage(pod, name, layout.ImageVolume(v.Name), reference, disk.ImagePullPolicy)
 		}
 		addPullSecret(pod, disk.ImagePullSecret)
 	}
@@ -110,12 +111,13 @@ func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig
 	if kernel == nil {
 		return
 	}
+	reference := images.Pinned(kernel.Image, kernel.ImagePullPolicy, config.Present[kernelName])
 	if byContainer {
 		files := slices.DeleteFunc([]string{kernel.KernelPath, kernel.InitrdPath}, func(f string) bool { return f == "" })
-		images.AddFiles(pod, images.Image{Container: kernelName, Reference: kernel.Image, Policy: kernel.ImagePullPolicy,
+		images.AddFiles(pod, images.Image{Container: kernelName, Reference: reference, Policy: kernel.ImagePullPolicy,
 			At: layout.KernelDir, Resources: resources}, files...)
 	} else {
-		mountImage(pod, kernelName, layout.KernelDir, kernel.Image, kernel.ImagePullPolicy)
+		mountImage(pod, kernelName, layout.KernelDir, reference, kernel.ImagePullPolicy)
 	}
 	addPullSecret(pod, kernel.ImagePullSecret)
 }

@@ -176,3 +176,46 @@ func withoutEvents(ctx context.Context, c client.WithWatch, list client.ObjectLi
 	}
 	return c.List(ctx, list, options...)
 }
+
+// TestTargetPodHasTheImagesOfTheGuestsPod: a tag may name another image by now, so the target pod names the digests
+// that the guest's pod has, whichever way its images come.
+func TestTargetPodHasTheImagesOfTheGuestsPod(t *testing.T) {
+	for _, way := range []images.Way{images.Volumes, images.Containers} {
+		digest := "@sha256:" + strings.Repeat("0a", 32)
+		c := newCluster(t, v1.Running, interceptor.Funcs{})
+		vmi := c.get()
+		vmi.Spec.Volumes = []v1.Volume{{Name: "root"}, {Name: "media"}}
+		vmi.Spec.Volumes[0].ContainerDisk = &v1.ContainerDiskSource{Image: "registry.example/root:latest"}
+		vmi.Spec.Volumes[1].ContainerDisk = &v1.ContainerDiskSource{Image: "registry.example/media:latest"}
+		vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{Container: &v1.KernelBootContainer{
+			Image: "registry.example/kernel:latest", KernelPath: "/kernel"}}}
+		present := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: vmi.LauncherPod()}}
+		present.Status.InitContainerStatuses = []corev1.ContainerStatus{
+			{Name: "disk-root", ImageID: "registry.example/root" + digest},
+			{Name: "disk-media", ImageID: strings.TrimPrefix(digest, "@")},
+			{Name: "kernel", ImageID: "registry.example/kernel" + digest}}
+		if err := c.client.Create(t.Context(), present); err != nil {
+			t.Fatal(err)
+		}
+		c.Images = func(context.Context) (images.Way, error) { return way, nil }
+		pod, _, err := c.TargetPod(t.Context(), vmi, testMigration())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, c := range pod.Spec.InitContainers {
+			got[c.Name] = c.Image
+		}
+		for _, v := range pod.Spec.Volumes {
+			if v.Image != nil {
+				got[v.Name] = v.Image.Reference
+			}
+		}
+		for name, want := range map[string]string{"disk-root": "registry.example/root" + digest,
+			"disk-media": "registry.example/media:latest", "kernel": "registry.example/kernel" + digest} {
+			if got[name] != want {
+				t.Errorf("%s, %s: %s, want %s", way, name, got[name], want)
+			}
+		}
+	}
+}

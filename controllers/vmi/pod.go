@@ -45,6 +45,8 @@ type PodConfig struct {
 	ARM64Image string
 	// Images is how container disks and kernels come to the pod. Empty is images.Volumes.
 	Images images.Way
+	// Present are the images of the guest's present pod, for a target pod, as of images.Present.
+	Present map[string]string
 	// Cluster is the cluster's configuration; nil is an empty one. It says which files of the
 	// nodes may be disks, and more; see cluster.go.
 	Cluster *v1.KubeVirtConfiguration

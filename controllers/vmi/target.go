@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
 	"github.com/kubeqemu/kubeqemu/api/validation"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 )
 
@@ -19,6 +20,9 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	config, err := r.podConfig(ctx)
 	if err == nil {
 		err = r.findWay(ctx, vmi, &config)
+	}
+	if err == nil {
+		config.Present, err = r.presentImages(ctx, vmi)
 	}
 	if err != nil {
 		return nil, kit.Room{}, err
@@ -46,6 +50,20 @@ func (r *Reconciler) TargetPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	pod := targetPod(defaulted, migration, config)
 	r.Follow.Note(metadataOf(vmi), pod)
 	return pod, room(defaulted, config), nil
+}
+
+// presentImages returns the images of the guest's present pod. The target pod has the same ones, or a guest could find
+// another disk than it had.
+func (r *Reconciler) presentImages(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]string, error) {
+	if !hasImages(vmi) {
+		return nil, nil
+	}
+	present := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: vmi.LauncherPod()}
+	if err := r.Client.Get(ctx, key, present); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get the guest's pod: %w", err)
+	}
+	return images.Present(present), nil
 }
 
 // keep adds to config what a guest keeps of its present pod: the model of its CPU, and the address that passt gave it.
