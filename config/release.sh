@@ -181,7 +181,7 @@ release() {
 	SOURCE_DATE_EPOCH=$(git -C "$repo" log -1 --format=%ct)
 	export SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C CACHE=$output/cache
 	# These settings of the user would change the programs. So the build does not get them.
-	unset GOAMD64 GOARM64 GOEXPERIMENT VIRT_LAUNCHER VIRT_IMPORTER VIRT_COMPONENTS LAUNCHER_SUITE LAUNCHER_QEMU
+	unset GOAMD64 GOARM64 GOEXPERIMENT VIRT_LAUNCHER VIRT_IMPORTER VIRT_IMAGE VIRT_COMPONENTS LAUNCHER_SUITE LAUNCHER_QEMU
 	export GOFLAGS='-trimpath -buildvcs=true' GOWORK=off
 	umask 022
 	mkdir -p "$output/release"

@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
 )
 
@@ -14,7 +14,7 @@ import (
 // container of its own hands its disk out.
 func (p *program) openImage() (*os.File, error) {
 	if _, err := os.Stat(p.image); !errors.Is(err, fs.ErrNotExist) {
-		f, _, err := diskimage.Open(p.image, "")
+		f, _, err := imagefile.Open(p.image, "")
 		return f, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sidecar.Patience)

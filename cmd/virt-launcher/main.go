@@ -29,10 +29,7 @@ Commands:
   bind-claims end at once: a pod that does nothing else has its claims bound where a VM will run
   serve-files share a folder with the VM in this pod, by virtiofsd: serve-files [FLAGS] -- FLAGS OF VIRTIOFSD
   serve-network   connect the VM in this pod, by passt: serve-network [FLAGS] -- FLAGS OF PASST
-  serve-image     hand out the disk in this container's image to the VM in this pod
-  copy-program    copy this program to where the containers with other images run it
-  copy-files      copy files of this container's image to where the VM boots them: copy-files [FLAGS] -- FILES
-  copy-root       copy this container's image to a folder: copy-root --to=FOLDER
+  copy-root   copy this container's image to a folder: copy-root --to=FOLDER
   guest-ping  ask whether QEMU's guest agent answers in the VM in this pod
   guest-exec  run a command in it by that agent: guest-exec [FLAGS] -- COMMAND [ARGS...]
 
@@ -60,14 +57,8 @@ func main() {
 		os.Exit(serveFiles(args))
 	case "serve-network":
 		os.Exit(serveNetwork(args))
-	case "serve-image":
-		os.Exit(serveImage(args))
-	case "copy-program":
-		os.Exit(copyProgram(args))
 	case "copy-root":
 		os.Exit(copyRoot(args))
-	case "copy-files":
-		os.Exit(copyFiles(args))
 	case "guest-ping":
 		os.Exit(guestPing(args))
 	case "guest-exec":

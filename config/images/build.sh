@@ -6,7 +6,7 @@
 #   tiny-arm64  localhost/kubeqemu/tiny-arm64-container-disk:dev    the tiny guest for arm64
 #   nested      localhost/kubeqemu/tiny-nested-container-disk:dev   a guest with vhost-net, in which a test runs
 #   debian      localhost/kubeqemu/debian-container-disk:dev   Debian 12 with cloud-init, for the demo
-#   launcher    localhost/kubeqemu/virt-launcher:dev           QEMU, firmware, virt-launcher and virt-importer
+#   launcher    localhost/kubeqemu/virt-launcher:dev           QEMU, firmware, virt-launcher, virt-importer and virt-image
 #   launcher-arm64-emulator   localhost/kubeqemu/virt-launcher-arm64-emulator:dev   the launcher that emulates guests of arm64
 #   components  localhost/kubeqemu/virt-components:dev     virt-controller, virt-api and virt-handler
 #
@@ -21,7 +21,7 @@
 #                   nothing of arm64 runs while they are made; the host needs Debian's gcc-aarch64-linux-gnu besides
 #   LAUNCHER_SUITE, LAUNCHER_QEMU
 #                   Debian's release whose packages the launcher's image has, and QEMU's of which the newest is taken
-#   VIRT_LAUNCHER, VIRT_IMPORTER, VIRT_COMPONENTS
+#   VIRT_LAUNCHER, VIRT_IMPORTER, VIRT_IMAGE, VIRT_COMPONENTS
 #                   static binaries to pack (default: built from cmd/)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

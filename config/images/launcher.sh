@@ -1,4 +1,4 @@
-# The launcher image: QEMU with the libraries, modules and firmware it uses, swtpm, virtiofsd, passt, virt-launcher, virt-importer, and nothing else.
+# The launcher image: QEMU with the libraries, modules and firmware it uses, swtpm, virtiofsd, passt, virt-launcher, virt-importer, virt-image, and nothing else.
 # Sourced by build.sh. The host stays what it is: QEMU of a newer Debian runs with that one's libraries.
 
 # The release of Debian, and the release of QEMU of which its newest package is taken. Not 10.0, trixie's own: that gives
@@ -61,7 +61,7 @@ build_launcher-arm64-emulator() { launcher_image virt-launcher-arm64-emulator ar
 
 # launcher_image IMAGE GUEST makes the launcher, for nodes of $arch, of guests of the architecture GUEST.
 launcher_image() {
-	local image=$1 guest=$2 debs key base binary importer triplet cross= packages qemu
+	local image=$1 guest=$2 debs key base binary importer server triplet cross= packages qemu
 	base=$cache/${image/#virt-launcher/launcher}-root$([ "$arch" = amd64 ] || echo "-$arch")
 	triplet=$(launcher_triplet "$arch")
 	[ "$arch" = "$(dpkg --print-architecture)" ] || cross=$triplet-
@@ -69,6 +69,7 @@ launcher_image() {
 	qemu=$([ "$guest" = amd64 ] && echo qemu-system-x86 || echo qemu-system-arm)
 	binary=$(static_binary virt-launcher "${VIRT_LAUNCHER:-}")
 	importer=$(static_binary virt-importer "${VIRT_IMPORTER:-}")
+	server=$(static_binary virt-image "${VIRT_IMAGE:-}")
 	local -x APT_CONFIG
 	APT_CONFIG=$(apt_suite "$launcher_suite" "$launcher_preferences" $(apt_foreign))
 	debs=$(apt_resolve closure $launcher_packages ${!packages})
@@ -86,9 +87,10 @@ launcher_image() {
 		mv "$work/root" "$base"
 		echo "$key" >"$base.key"
 	fi
-	key=$(key_of "$binary" "$importer" "$repo/tools/image" <<<"$key $tag")
+	key=$(key_of "$binary" "$importer" "$server" "$repo/tools/image" <<<"$key $tag")
 	if built "$image" "$key"; then say "up to date"; return; fi
 	pack "$image" --arch "$arch" --dir "$base" --file "$binary:/usr/bin/virt-launcher:0755" --file "$importer:/usr/bin/virt-importer:0755" \
+		--file "$server:/usr/bin/virt-image:0755" \
 		--entrypoint /usr/bin/virt-launcher --user 107:107
 	mark_built "$image" "$key"
 	say "done: $(du -h "$images/$image.tar" | cut -f1)"

@@ -13,19 +13,19 @@ import (
 )
 
 // This file renders the containers with images that are not the pod's own. The first container of the pod has
-// virt-launcher's image. The others run a copy of virt-launcher. A hostile image can have a program of its own run
+// virt-launcher's image. The others run a copy of virt-image. A hostile image can have a program of its own run
 // instead (docs/storage.md): so these containers have nothing that is worth having, and what they say is not believed.
 
 const (
-	// Binary is virt-launcher in its own image.
-	Binary = "/usr/bin/virt-launcher"
-	// program is the name of the container that copies virt-launcher, and of the folder with the copy.
+	// Binary is virt-image in virt-launcher's image.
+	Binary = "/usr/bin/virt-image"
+	// program is the name of the container that copies virt-image, and of the folder with the copy.
 	program = "program"
 
 	mib = 1 << 20
-	// programSize limits the folder with virt-launcher's copy, socketSize that with a socket, and copiedSize that with
+	// programSize limits the folder with virt-image's copy, socketSize that with a socket, and copiedSize that with
 	// copied files.
-	programSize = 64 * mib
+	programSize = 16 * mib
 	socketSize  = 1 * mib
 	copiedSize  = 1 << 30
 )
@@ -46,7 +46,7 @@ type Image struct {
 // AddDisk adds a sidecar that hands out the disk at a path in an image. An empty path means the only file in /disk.
 func AddDisk(pod *corev1.Pod, image Image, path string) {
 	addProgram(pod, image.Resources)
-	command := []string{layout.Program, "serve-image"}
+	command := []string{layout.Program, "serve-image", "--socket=" + layout.OwnImageSocket()}
 	if path != "" {
 		command = append(command, "--path="+Literal(path))
 	}
@@ -74,7 +74,7 @@ func ByContainers(pod *corev1.Pod) bool {
 		func(c corev1.ContainerStatus) bool { return c.Name == program })
 }
 
-// addProgram adds the container that copies virt-launcher, once.
+// addProgram adds the container that copies virt-image, once.
 func addProgram(pod *corev1.Pod, resources corev1.ResourceRequirements) {
 	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == program }) {
 		return
@@ -94,7 +94,7 @@ func addProgram(pod *corev1.Pod, resources corev1.ResourceRequirements) {
 	})
 }
 
-// container returns a container that has an image, and runs virt-launcher. at is the shared folder's path in it.
+// container returns a container that has an image, and runs virt-image. at is the shared folder's path in it.
 func container(pod *corev1.Pod, image Image, command []string, at string) corev1.Container {
 	return corev1.Container{
 		Name: image.Container, Image: image.Reference, ImagePullPolicy: image.Policy,

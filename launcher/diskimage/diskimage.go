@@ -10,22 +10,22 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
 // ErrUnusable is wrapped by errors that say what is wrong with the image itself.
-var ErrUnusable = errors.New("disk image cannot be used")
+var ErrUnusable = imagefile.ErrUnusable
 
 // Find inspects the disk at name inside the folder root. An empty name means the only file in
 // root's folder "disk", as in KubeVirt's container disks. The returned path is relative to
 // root. Find follows no symbolic link, and opens nothing outside root.
 func Find(root, name string) (qemuargs.ImageFacts, error) {
-	f, name, err := Open(root, name)
+	f, name, err := imagefile.Open(root, name)
 	if err != nil {
 		return qemuargs.ImageFacts{}, err
 	}
@@ -36,22 +36,6 @@ func Find(root, name string) (qemuargs.ImageFacts, error) {
 	}
 	info.Path = name
 	return info, nil
-}
-
-// Open opens the disk at name inside the folder root, and returns its path below root too. An empty name means the only
-// file in root's folder "disk". Open follows no symbolic link, and opens nothing outside root.
-func Open(root, name string) (*os.File, string, error) {
-	dir, err := os.Open(root)
-	if err != nil {
-		return nil, "", fmt.Errorf("open the container image: %w", err)
-	}
-	defer dir.Close()
-	if name == "" {
-		if name, err = onlyFile(dir); err != nil {
-			return nil, "", err
-		}
-	}
-	return openRegular(dir, name)
 }
 
 // Facts returns what the header of an open image says. The facts have no path.
@@ -86,87 +70,12 @@ func FindFile(root, name string) (string, error) {
 		return "", fmt.Errorf("open image volume: %w", err)
 	}
 	defer dir.Close()
-	f, name, err := openRegular(dir, name)
+	f, name, err := imagefile.Regular(dir, name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	return name, nil
-}
-
-// openRegular opens the regular file at name, whatever slashes it begins with
-// or dots it goes through, and returns its plain path too.
-func openRegular(dir *os.File, name string) (*os.File, string, error) {
-	name = strings.TrimPrefix(path.Clean("/"+name), "/")
-	f, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK)
-	if err != nil {
-		return nil, "", explainOpen(dir, name, err)
-	}
-	stat, err := f.Stat()
-	if err == nil && !stat.Mode().IsRegular() {
-		err = fmt.Errorf("%w: /%s is a %s, not a regular file", ErrUnusable, name, stat.Mode().Type())
-	}
-	if err != nil {
-		f.Close()
-		return nil, "", err
-	}
-	return f, name, nil
-}
-
-func onlyFile(root *os.File) (string, error) {
-	disk, err := openBeneath(root, "disk", unix.O_RDONLY|unix.O_DIRECTORY)
-	if errors.Is(err, unix.EXDEV) {
-		return "", mountedOver("disk")
-	}
-	if err != nil {
-		return "", fmt.Errorf("%w: the container image has no folder /disk with a disk in it: %w", ErrUnusable, err)
-	}
-	defer disk.Close()
-	// Three names are enough to tell that there are too many.
-	names, err := disk.Readdirnames(3)
-	if err != nil && err != io.EOF {
-		return "", fmt.Errorf("read /disk: %w", err)
-	}
-	switch len(names) {
-	case 0:
-		return "", fmt.Errorf("%w: the container image's folder /disk is empty", ErrUnusable)
-	case 1:
-		return path.Join("disk", names[0]), nil
-	}
-	return "", fmt.Errorf("%w: the container image has more than one file in /disk; name one with containerDisk.path", ErrUnusable)
-}
-
-func openBeneath(dir *os.File, name string, flags int) (*os.File, error) {
-	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
-		Flags:   uint64(flags | unix.O_CLOEXEC),
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
-func explainOpen(dir *os.File, name string, err error) error {
-	var stat unix.Stat_t
-	switch {
-	case errors.Is(err, unix.ELOOP):
-		return fmt.Errorf("%w: /%s is or goes through a symbolic link", ErrUnusable, name)
-	case errors.Is(err, unix.EACCES) && unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil:
-		return fmt.Errorf("%w: /%s has mode %04o and owner %d:%d, and cannot be read by user %d; make it readable by %d:%d",
-			ErrUnusable, name, stat.Mode&0o7777, stat.Uid, stat.Gid, os.Getuid(), os.Getuid(), os.Getgid())
-	case errors.Is(err, unix.EXDEV):
-		return mountedOver(name)
-	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("%w: the container image has no file /%s", ErrUnusable, name)
-	}
-	return fmt.Errorf("open /%s: %w", name, err)
-}
-
-// mountedOver returns the error of a path at which a container runtime has mounted something over the image.
-func mountedOver(name string) error {
-	return fmt.Errorf("%w: something is mounted over /%s of the container image: declare no VOLUME there",
-		ErrUnusable, name)
 }
 
 // maxVirtualSize bounds what a header may claim: 64 TiB.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 )
 
@@ -90,7 +91,7 @@ func OpenVolume(root, name string, readOnly bool) (*os.File, error) {
 func openIn(dir *os.File, folder, name string, readOnly bool) (*os.File, error) {
 	shown := path.Join("/", folder, name)
 	// O_PATH neither touches a device nor waits for a FIFO's other end.
-	at, err := openBeneath(dir, filepath.Base(name), unix.O_PATH|unix.O_NOFOLLOW)
+	at, err := imagefile.Beneath(dir, filepath.Base(name), unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", shown, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 	"github.com/kubeqemu/kubeqemu/launcher/diskimage"
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 	"github.com/kubeqemu/kubeqemu/launcher/sidecar"
 	"github.com/kubeqemu/kubeqemu/qemuargs"
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
@@ -25,11 +26,14 @@ func handsOut(t *testing.T, volume string, open func() (*os.File, error)) Folder
 	if err := os.Mkdir(filepath.Dir(socket), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	server, err := imagefile.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan error, 1)
-	go func() { done <- sidecar.HandOut(ctx, socket, open) }()
+	go func() { done <- server.HandOut(open) }()
 	t.Cleanup(func() {
-		cancel()
+		server.Close()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -9,11 +9,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
 
 const (
@@ -50,13 +51,7 @@ func Connect(ctx context.Context, socket string) (*os.File, error) {
 // passes reports whether the program may still come: its socket is not there, it does not listen, it has not taken a
 // connection of before, or the kernel has no room for a connection now.
 func passes(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || scarce(err)
-}
-
-// scarce reports whether the kernel had no room for what was asked, or was interrupted: the same may work later.
-func scarce(err error) bool {
-	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EAGAIN, unix.EINTR},
-		func(of error) bool { return errors.Is(err, of) })
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || imagefile.Scarce(err)
 }
 
 // dial never waits.

@@ -2,7 +2,6 @@ package sidecar
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,78 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
-
-// A container disk is the file of another image. Where pods have no image volumes, a container of that image opens the
-// file, and hands its descriptor to whoever connects to its socket: the launcher's container. The descriptor outlives
-// the container. So QEMU goes on when the container is restarted.
-
-const (
-	// handPatience bounds the write and the read of one answer: neither end waits for the other's program.
-	handPatience = 5 * time.Second
-	// maxAnswer is how long an answer may be, in bytes.
-	maxAnswer = 4 << 10
-)
-
-// handed is the answer to a connection. The file goes beside it.
-type handed struct {
-	// Error says why there is no file.
-	Error string `json:"error,omitempty"`
-	// Again: the error is not one of the image, and the next connection may get the file.
-	Again bool `json:"again,omitempty"`
-}
-
-// HandOut listens at a socket until ctx ends, and answers each connection with a file that open has opened for it, or
-// with open's error. Each connection gets an open file of its own: the flags of one, such as O_DIRECT, are not the
-// other's.
-func HandOut(ctx context.Context, socket string, open func() (*os.File, error)) error {
-	listener, err := listenAnew(socket)
-	if err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { listener.Close() })()
-	defer listener.Close()
-	for {
-		conn, err := listener.AcceptUnix()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("take a connection: %w", err)
-		}
-		// Whoever connects and has gone again does not matter.
-		_ = hand(conn, open, handPatience)
-	}
-}
-
-// hand answers a connection, and ends it. The write waits no longer than patience.
-func hand(conn *net.UnixConn, open func() (*os.File, error), patience time.Duration) error {
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	var answer handed
-	var rights []byte
-	f, err := open()
-	if err != nil {
-		answer.Error, answer.Again = cut(err.Error()), scarce(err)
-	} else {
-		defer f.Close()
-		rights = unix.UnixRights(int(f.Fd()))
-	}
-	text, err := json.Marshal(answer)
-	if err != nil {
-		return err
-	}
-	_, _, err = conn.WriteMsgUnix(text, rights, nil)
-	return err
-}
-
-// cut returns a text that fits into an answer, whatever JSON makes of its bytes.
-func cut(text string) string {
-	const most = maxAnswer / 8
-	return text[:min(len(text), most)]
-}
 
 // ErrNotHandedOut: the container has no file to hand out. The error's text is the container's own.
 var ErrNotHandedOut = errors.New("the container has no such disk")
@@ -119,7 +49,7 @@ func receiveOnce(ctx context.Context, socket string) (*os.File, error) {
 		return nil, fmt.Errorf("use the connection: %w", err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(handPatience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(imagefile.HandPatience)); err != nil {
 		return nil, fmt.Errorf("use the connection: %w", err)
 	}
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
@@ -131,9 +61,9 @@ func receiveOnce(ctx context.Context, socket string) (*os.File, error) {
 }
 
 func receive(conn *net.UnixConn) (*os.File, error) {
-	text, rights := make([]byte, maxAnswer), make([]byte, unix.CmsgSpace(4))
+	text, rights := make([]byte, imagefile.MaxAnswer), make([]byte, unix.CmsgSpace(4))
 	n, nr, flags, _, err := conn.ReadMsgUnix(text, rights)
-	if err != nil { // such as the end of a connection whose container has ended
+	if err != nil {
 		return nil, fmt.Errorf("%w: wait for the file: %w", errAgain, err)
 	}
 	files, err := filesIn(rights[:nr])
@@ -145,16 +75,16 @@ func receive(conn *net.UnixConn) (*os.File, error) {
 	case truncated || len(files) > 1:
 		err = errors.New("there came more than one file")
 	}
-	var answer handed
-	if err == nil {
-		err = json.Unmarshal(text[:n], &answer)
-	}
 	switch {
 	case err != nil:
-	case answer.Error != "" && answer.Again:
-		err = fmt.Errorf("%w: %s", errAgain, cut(answer.Error))
-	case answer.Error != "":
-		err = fmt.Errorf("%w: %s", ErrNotHandedOut, cut(answer.Error))
+	case n == 0: // such as the end of a connection whose container has ended
+		err = fmt.Errorf("%w: the connection has ended", errAgain)
+	case imagefile.Kind(text[0]) == imagefile.Again:
+		err = fmt.Errorf("%w: %s", errAgain, text[1:n])
+	case imagefile.Kind(text[0]) == imagefile.Never:
+		err = fmt.Errorf("%w: %s", ErrNotHandedOut, text[1:n])
+	case imagefile.Kind(text[0]) != imagefile.File:
+		err = errors.New("there came no answer that is known")
 	case len(files) == 0:
 		err = errors.New("there came no file")
 	default:

@@ -1,7 +1,6 @@
 package sidecar
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubeqemu/kubeqemu/internal/testkit"
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
 
 func written(t *testing.T, text string) string {
@@ -31,18 +31,13 @@ func written(t *testing.T, text string) string {
 // program. A file that cannot be opened is told with the reason.
 func TestHandOut(t *testing.T) {
 	path, socket := written(t, "content"), filepath.Join(t.TempDir(), "image.sock")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var fails atomic.Bool
-	done := make(chan error, 1)
-	go func() {
-		done <- HandOut(ctx, socket, func() (*os.File, error) {
-			if fails.Load() {
-				return nil, errors.New("there is no /disk: " + strings.Repeat("x", 10_000))
-			}
-			return os.Open(path)
-		})
-	}()
+	end := handOut(t, socket, func() (*os.File, error) {
+		if fails.Load() {
+			return nil, errors.New("there is no /disk: " + strings.Repeat("x", 10_000))
+		}
+		return os.Open(path)
+	})
 	var files []*os.File
 	for range 2 {
 		f, err := Receive(within(t, testkit.Patience), socket)
@@ -54,29 +49,39 @@ func TestHandOut(t *testing.T) {
 	}
 	fails.Store(true)
 	if f, err := Receive(within(t, testkit.Patience), socket); f != nil || !errors.Is(err, ErrNotHandedOut) ||
-		!strings.Contains(err.Error(), "there is no /disk") || len(err.Error()) > maxAnswer {
+		!strings.Contains(err.Error(), "there is no /disk") || len(err.Error()) > 2*imagefile.MaxAnswer {
 		t.Errorf("%v (%v)", f, err)
 	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	end()
 	for _, f := range files {
 		if got, err := io.ReadAll(f); err != nil || string(got) != "content" {
 			t.Errorf("%q (%v)", got, err)
 		}
 	}
 	// A container that is restarted hands out again.
-	again, stop := context.WithCancel(t.Context())
-	go func() { done <- HandOut(again, socket, func() (*os.File, error) { return os.Open(path) }) }()
+	end = handOut(t, socket, func() (*os.File, error) { return os.Open(path) })
 	f, err := Receive(within(t, testkit.Patience), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
-	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
+	end()
+}
+
+// handOut hands out at a socket until the end that it returns.
+func handOut(t *testing.T, socket string, open func() (*os.File, error)) (end func()) {
+	t.Helper()
+	server, err := imagefile.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.HandOut(open) }()
+	return func() {
+		server.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -102,19 +107,18 @@ func TestHostileHandOut(t *testing.T) {
 		fds  []int
 		says string
 	}{
-		"nothing":              {"", nil, "invalid character"},
-		"no file":              {"{}", nil, "no file"},
-		"an error and one":     {`{"error":"no"}`, []int{read}, "no such disk: no"},
-		"no JSON":              {"hello", []int{read}, "invalid character"},
-		"two files":            {"{}", []int{read, read}, "more than one"},
-		"many files":           {"{}", []int{read, read, read, read, read, read, read, read}, "more than one"},
-		"one that is writable": {"{}", []int{opened(path, unix.O_RDWR)}, "reading alone"},
-		"only writable":        {"{}", []int{opened(path, unix.O_WRONLY)}, "reading alone"},
-		"a path":               {"{}", []int{opened(path, unix.O_PATH)}, "reading alone"},
-		"a folder":             {"{}", []int{opened(filepath.Dir(path), unix.O_RDONLY)}, "not a regular file"},
-		"a FIFO":               {"{}", []int{opened(fifo, unix.O_RDONLY|unix.O_NONBLOCK)}, "not a regular file"},
-		"a device":             {"{}", []int{opened("/dev/zero", unix.O_RDONLY)}, "not a regular file"},
-		"without end":          {strings.Repeat(" ", maxAnswer), []int{read}, "JSON"},
+		"no file":              {"f", nil, "no file"},
+		"an error and one":     {"nno", []int{read}, "no such disk: no"},
+		"another answer":       {"hello", []int{read}, "is known"},
+		"two files":            {"f", []int{read, read}, "more than one"},
+		"many files":           {"f", []int{read, read, read, read, read, read, read, read}, "more than one"},
+		"one that is writable": {"f", []int{opened(path, unix.O_RDWR)}, "reading alone"},
+		"only writable":        {"f", []int{opened(path, unix.O_WRONLY)}, "reading alone"},
+		"a path":               {"f", []int{opened(path, unix.O_PATH)}, "reading alone"},
+		"a folder":             {"f", []int{opened(filepath.Dir(path), unix.O_RDONLY)}, "not a regular file"},
+		"a FIFO":               {"f", []int{opened(fifo, unix.O_RDONLY|unix.O_NONBLOCK)}, "not a regular file"},
+		"a device":             {"f", []int{opened("/dev/zero", unix.O_RDONLY)}, "not a regular file"},
+		"without end":          {strings.Repeat("x", imagefile.MaxAnswer), []int{read}, "is known"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "image.sock")
@@ -190,11 +194,11 @@ func TestReceiveTriesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			socket := filepath.Join(t.TempDir(), "image.sock")
-			ctx, cancel := context.WithCancel(t.Context())
-			done, before := make(chan error, 1), listen(t, socket)
+			before := listen(t, socket)
+			listens := make(chan func(), 1)
 			go func() {
 				ends(before, c.ends)
-				done <- HandOut(ctx, socket, c.open)
+				listens <- handOut(t, socket, c.open)
 			}()
 			patience := testkit.Patience
 			if c.says != "" {
@@ -209,22 +213,16 @@ func TestReceiveTriesAgain(t *testing.T) {
 			}
 			f.Close()
 			before.Close()
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			(<-listens)()
 		})
 	}
 }
 
-// TestHandOutToWhoDoesNotRead: clients that connect and take nothing hold up no other. An answer that finds no room is
-// given up.
+// TestHandOutToWhoDoesNotRead: clients that connect and take nothing hold up no other.
 func TestHandOutToWhoDoesNotRead(t *testing.T) {
 	path, socket := written(t, "content"), filepath.Join(t.TempDir(), "image.sock")
-	open := func() (*os.File, error) { return os.Open(path) }
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- HandOut(ctx, socket, open) }()
+	end := handOut(t, socket, func() (*os.File, error) { return os.Open(path) })
+	defer end()
 	const clients = 50
 	for range clients {
 		conn, err := Connect(within(t, testkit.Patience), socket)
@@ -234,54 +232,9 @@ func TestHandOutToWhoDoesNotRead(t *testing.T) {
 		defer conn.Close()
 	}
 	// If the container waited for each of them, this one would have to wait for longer.
-	f, err := Receive(within(t, clients/2*handPatience), socket)
+	f, err := Receive(within(t, clients/2*imagefile.HandPatience), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
-	cancel()
-	if err := <-done; err != nil && !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
-	}
-	given := make(chan error, 1)
-	go func() { given <- hand(full(t), open, 50*time.Millisecond) }()
-	err = testkit.ReceiveWithin(t, 30*time.Second, given, "the end of the answer")
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("an answer that finds no room: %v", err)
-	}
-}
-
-// full returns a connection that takes no more.
-func full(t *testing.T) *net.UnixConn {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "socket")
-	l := listen(t, path)
-	client, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	conn, err := l.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The socket does not block, and Go's Write would wait.
-	err = raw.Control(func(fd uintptr) {
-		for _, size := range []int{64 << 10, 1} {
-			for {
-				if _, err := unix.Write(int(fd), make([]byte, size)); err != nil {
-					break
-				}
-			}
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return conn
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
 
 // CopyRoot copies the file system with this container's image to a folder: its folders, files and symbolic links, with
@@ -83,5 +85,5 @@ func copyRegular(from, to string, mode os.FileMode) error {
 		return fmt.Errorf("copy a file: %w", err)
 	}
 	defer f.Close()
-	return copyTo(f, to, mode)
+	return imagefile.CopyTo(f, to, mode)
 }

@@ -45,7 +45,7 @@ func TestImageContainers(t *testing.T) {
 	}
 	before := restarts()
 	pids, err := onNodeNamed(pod.Spec.NodeName, `for p in /proc/[0-9]*; do
-		[ "$(tr '\0' ' ' < $p/cmdline)" = "/kubeqemu/program serve-image " ] && grep -q "$1" $p/cgroup &&
+		[ "$(tr '\0' ' ' < $p/cmdline)" = "/kubeqemu/program serve-image --socket=/run/kubeqemu-image/image.sock " ] && grep -q "$1" $p/cgroup &&
 		echo ${p#/proc/}; done; true`,
 		string(pod.UID))
 	if err != nil || len(strings.Fields(pids)) != 2 {

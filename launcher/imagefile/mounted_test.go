@@ -1,4 +1,4 @@
-package diskimage
+package imagefile
 
 import (
 	"errors"
