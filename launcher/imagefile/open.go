@@ -55,8 +55,8 @@ func Open(root, name string) (*os.File, string, error) {
 	return Regular(dir, name)
 }
 
-// Regular opens the regular file at name, whatever slashes it begins with or dots it goes through, and returns its plain
-// path too.
+// Regular opens the regular file at name, whatever slashes it begins with or dots it goes through, and returns its
+// plain path too.
 func Regular(dir *os.File, name string) (*os.File, string, error) {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	f, err := Beneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK)

@@ -141,8 +141,8 @@ func (s *Server) PID(name string) int {
 	return 0
 }
 
-// kubernetesVariable is the release of Kubernetes whose API server the tests ask, as `cluster build --release` takes it;
-// empty for today's.
+// kubernetesVariable is the release of Kubernetes whose API server the tests ask, as `cluster build --release` takes
+// it; empty for today's.
 const kubernetesVariable = "KUBEQEMU_TEST_KUBERNETES"
 
 // binaries finds what `make cluster` builds.

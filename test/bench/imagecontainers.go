@@ -50,9 +50,11 @@ func addImageContainer(r *run, kube client.Client, vmi *v1.VirtualMachineInstanc
 	})
 	pod := r.podOfVMI(kube)
 	all := processesOf(&pod)
-	i := slices.IndexFunc(all, func(p process) bool { return strings.HasPrefix(strings.Join(p.Args, " "), imageProgram) })
+	i := slices.IndexFunc(all, func(p process) bool {
+		return strings.HasPrefix(strings.Join(p.Args, " "), imageProgram)
+	})
 	if i < 0 {
-		fail("find the container that hands out the disk of VMI %s: its pod has no process of %s", vmi.Name, imageProgram)
+		fail("find the container that hands out a disk: VMI %s has no process of %s", vmi.Name, imageProgram)
 	}
 	m := settled(r, all[i].PID)
 	r.add("image-container", mib(m.private()))
@@ -64,10 +66,12 @@ const imageProgram = "/kubeqemu/program serve-image"
 
 // handsOutDisk reports whether a container of the pod hands out the guest's disk.
 func handsOutDisk(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == "disk-"+diskVolume })
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+		return c.Name == "disk-"+diskVolume
+	})
 }
 
-// imagesBy has virt-controller make pods whose containers hand out images, or pods with image volumes.
+// imagesBy writes whether virt-controller makes pods whose containers hand out images, or pods with image volumes.
 func (r *run) imagesBy(containers bool) {
 	gates := `{"featureGates":["ImageVolume"],"disabledFeatureGates":null}`
 	if containers {

@@ -82,7 +82,8 @@ const ipsVariable = "KUBEQEMU_E2E_IPS"
 // emulateVariable is the release of Kubernetes that the API server emulates, as `cluster up` takes it.
 const emulateVariable = "KUBEQEMU_E2E_EMULATE"
 
-// kubernetesVariable is the release of Kubernetes that the cluster is of, as `cluster build --release` takes it; empty for today's.
+// kubernetesVariable is the release of Kubernetes that the cluster is of, as `cluster build --release` takes it; empty
+// for today's.
 const kubernetesVariable = "KUBEQEMU_E2E_KUBERNETES"
 
 // kubernetes returns the folder of the programs of that release.
@@ -111,7 +112,8 @@ func newCluster() (*cluster, error) {
 		c.nodes = "1"
 	}
 	bin := c.output("bin")
-	for _, needed := range append(c.images(), filepath.Join(bin, "cluster"), filepath.Join(c.kubernetes(), "kubectl")) {
+	programs := []string{filepath.Join(bin, "cluster"), filepath.Join(c.kubernetes(), "kubectl")}
+	for _, needed := range append(c.images(), programs...) {
 		if _, err := os.Stat(needed); err != nil {
 			return nil, fmt.Errorf("find what the tests need (run `make cluster images` first): %w", err)
 		}

@@ -120,7 +120,8 @@ func buildCommand() *cobra.Command {
 			return cluster.Build(cmd.Context(), release, filepath.Join(top, "test", "cluster"), output, os.Stdout)
 		},
 	}
-	cmd.Flags().StringVar(&output, "output", "", "the `folder` for the programs (default <repository>/_output/bin, or bin-RELEASE)")
+	cmd.Flags().StringVar(&output, "output", "",
+		"the `folder` for the programs (default <repository>/_output/bin, or bin-RELEASE)")
 	cmd.Flags().StringVar(&name, "release", "",
 		"an older `release` of Kubernetes: 1.33, or 1.31 with containerd 1.7; `cluster up --bin` takes its folder")
 	return cmd
