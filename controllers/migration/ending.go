@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/stateclaim"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
@@ -170,10 +171,8 @@ func lastWords(pod *corev1.Pod) string {
 	if said, ok := termination(pod); ok {
 		return control.Short(said.Message)
 	}
-	for _, c := range pod.Status.InitContainerStatuses {
-		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-			return fmt.Sprintf("its container %s failed: %s", c.Name, control.Printable(t.Message, maxReason/2))
-		}
+	if who := kit.WhoFailed(pod); who != "" {
+		return who
 	}
 	return control.Short(strings.TrimSpace(pod.Status.Reason + " " + pod.Status.Message))
 }

@@ -88,3 +88,26 @@ func TestMigrationNamesTheContainerThatFailed(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestMigrationBlamesNoContainerThatEndsWithItsPod: a container that hands out an image ends with a status when the
+// kubelet ends it. That is not why the target pod has ended.
+func TestMigrationBlamesNoContainerThatEndsWithItsPod(t *testing.T) {
+	c := newCluster(t)
+	c.vm("a", "node1")
+	m := c.migration("m", "a")
+	c.comes(m, v1.MigrationScheduling)
+	c.target(m, func(pod *corev1.Pod) {
+		always := corev1.ContainerRestartPolicyAlways
+		pod.Spec.InitContainers = []corev1.Container{{Name: "disk-root", RestartPolicy: &always}}
+		disk, compute := corev1.ContainerStatus{Name: "disk-root"}, corev1.ContainerStatus{Name: "compute"}
+		disk.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error"}
+		compute.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "low on memory",
+			InitContainerStatuses: []corev1.ContainerStatus{disk}, ContainerStatuses: []corev1.ContainerStatus{compute}}
+	})
+	now, _ := c.steps(m)
+	const want = "the target pod has ended: Evicted low on memory"
+	if got := now.Status.MigrationState.FailureReason; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

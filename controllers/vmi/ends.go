@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/internal/owner"
 	"github.com/kubeqemu/kubeqemu/launcher/control"
 )
@@ -139,8 +140,11 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 			"the launcher pod was deleted by force: its node is out of service, or gone"}, true
 	case c == nil || c.State.Terminated == nil:
 		// The pod was rejected or evicted before the launcher ran, or one of the containers before it failed.
-		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"),
-			orElse(pod.Status.Message, "the launcher pod failed before the launcher ran"+failedBefore(pod))}, true
+		why := "the launcher pod failed before the launcher ran"
+		if who := kit.WhoFailed(pod); who != "" {
+			why += ": " + who
+		}
+		return end{v1.Failed, orElse(pod.Status.Reason, "PodFailed"), orElse(pod.Status.Message, why)}, true
 	case pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "":
 		// The kubelet ended the pod: Evicted, OutOfmemory after the kubelet's restart,
 		// Terminated with its node. Whether the launcher could still write a message is
@@ -174,20 +178,6 @@ func podEnd(pod *corev1.Pod) (end, bool) {
 	}
 	return end{v1.Failed, orElse(t.Reason, "Error"),
 		fmt.Sprintf("virt-launcher exited with code %d without saying why %s", t.ExitCode, t.Message)}, true
-}
-
-// failedBefore returns which container before the launcher's has failed, and its last words, as the end of a message.
-// It is empty if none has.
-func failedBefore(pod *corev1.Pod) string {
-	for i := range pod.Status.InitContainerStatuses {
-		c := &pod.Status.InitContainerStatuses[i]
-		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-			const most = 500 // the image may have written anything
-			said := orElse(control.Printable(t.Message, most), fmt.Sprintf("exit code %d (%s)", t.ExitCode, t.Reason))
-			return fmt.Sprintf(": its container %s failed: %s", c.Name, said)
-		}
-	}
-	return ""
 }
 
 // lost reports whether the container ended unseen, as in a power cut. containerd then reports exit code 255 and

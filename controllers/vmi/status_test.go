@@ -63,6 +63,15 @@ func failedFirst(message string) *corev1.Pod {
 	return pod
 }
 
+// stoppedFirst returns a pod that the kubelet ended before the launcher ran, with a container that it starts again and
+// again.
+func stoppedFirst() *corev1.Pod {
+	pod := failedFirst("")
+	disk := corev1.Container{Name: kernelName, RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}
+	pod.Spec.InitContainers = []corev1.Container{disk}
+	return pod
+}
+
 func TestHowAPodEnded(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -92,6 +101,8 @@ func TestHowAPodEnded(t *testing.T) {
 				"failed: virt-launcher: the container image has no file /vmlinuz"}, true},
 		{"a kernel that says nothing", failedFirst(""), end{v1.Failed, "PodFailed",
 			"the launcher pod failed before the launcher ran: its container kernel failed: exit code 1 (Error)"}, true},
+		{"a container that ended with its pod", stoppedFirst(),
+			end{v1.Failed, "PodFailed", "the launcher pod failed before the launcher ran"}, true},
 		{"exit without a word", terminated(corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 3}),
 			end{v1.Failed, "Error", "virt-launcher exited with code 3 without saying why "}, true},
 		{"exit 0 without a word is no success", terminated(corev1.ContainerStateTerminated{Reason: "Completed"}),
