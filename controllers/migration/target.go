@@ -77,11 +77,11 @@ func noteWaiting(w *work) {
 		status.RemoveCondition(v1.MigrationTargetWaiting)
 		return
 	}
-	// A registry may have said anything.
-	said := control.Printable(kit.WhyItWaits(c), maxReason)
+	// A registry may have said anything, and nothing bounds a reference.
+	said, image := control.Printable(kit.WhyItWaits(c), maxReason), control.Printable(c.Image, maxReason/2)
 	status.SetCondition(v1.VirtualMachineInstanceMigrationCondition{Type: v1.MigrationTargetWaiting,
 		Status: metav1.ConditionTrue, Reason: c.State.Waiting.Reason,
-		Message: fmt.Sprintf("container %s of the target pod, with the image %s, waits: %s", c.Name, c.Image, said),
+		Message: fmt.Sprintf("container %s of the target pod, with the image %s, waits: %s", c.Name, image, said),
 	}, w.stamp())
 }
 
