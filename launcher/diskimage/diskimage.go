@@ -48,8 +48,9 @@ func Facts(f *os.File) (qemuargs.ImageFacts, error) {
 	if info.Format, info.VirtualSize, err = header(f, stat.Size()); err != nil {
 		return qemuargs.ImageFacts{}, err
 	}
-	// The file is opened anew: the flags of f are those of each copy of its descriptor.
-	direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDONLY|unix.O_DIRECT, 0)
+	// The file is opened anew: the flags of f are those of each copy of its descriptor. That does not wait for whoever
+	// handed out f and has a lease on it.
+	direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDONLY|unix.O_DIRECT|unix.O_NONBLOCK, 0)
 	if err == nil {
 		info.Direct = true
 		direct.Close()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -428,4 +429,28 @@ func FuzzHeader(f *testing.F) {
 			t.Fatalf("accepted with features %x", h[72:80])
 		}
 	})
+}
+
+// TestFactsOfAFileWithALease: whoever hands out a file may have a lease on it. To open such a file would wait for them.
+func TestFactsOfAFileWithALease(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, make([]byte, 512), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := Facts(f)
+		done <- err
+	}()
+	if err := testkit.ReceiveWithin(t, 20*time.Second, done, "the facts"); err != nil {
+		t.Error(err)
+	}
 }
