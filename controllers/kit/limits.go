@@ -74,7 +74,7 @@ func CreatePod(ctx context.Context, c client.Client, live client.Reader, pod *co
 		err = c.Create(ctx, pod)
 	}
 	if why := policies.broken(limited); why != "" && apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w; %s", err, why)
+		return fmt.Errorf("%w; %s", SortedRefusal(err), why)
 	}
 	return SortedRefusal(err)
 }

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -16,6 +17,24 @@ func invalid(labels ...string) error {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "labels"), label, "is none"))
 	}
 	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", errs)
+}
+
+// TestSortedRefusalOfALimitRange: the API server lists what breaks a LimitRange in the order of a Go map.
+func TestSortedRefusalOfALimitRange(t *testing.T) {
+	cpu := "maximum cpu usage per Container is 1, but limit is 2"
+	memory := "minimum memory usage per Pod is 1Gi.  No request is specified"
+	const want = `pods "x" is forbidden: [maximum cpu usage per Container is 1, but limit is 2, ` +
+		`minimum memory usage per Pod is 1Gi.  No request is specified]`
+	for _, texts := range [][]string{{cpu, memory}, {memory, cpu}} {
+		var causes []error
+		for _, text := range texts {
+			causes = append(causes, errors.New(text))
+		}
+		err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", utilerrors.NewAggregate(causes))
+		if got := SortedRefusal(err); got.Error() != want || !apierrors.IsForbidden(got) {
+			t.Errorf("got  %v\nwant %s", got, want)
+		}
+	}
 }
 
 func TestSortedRefusal(t *testing.T) {
