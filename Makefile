@@ -58,7 +58,7 @@ LINK := -ldflags='-s -w'
 GOTESTSUM := go tool -modfile=$(CURDIR)/tools/go.mod gotestsum --format-icons text
 
 .PHONY: test-all
-test-all: test unit-race e2e long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party release-check older e2e-older fuzz ## test, and the long ones
+test-all: test unit-race e2e long libvirt-diff web-check e2e-long test-arm64 compat-e2e capk virtctl third-party release-check release-upgrade older e2e-older fuzz ## test, and the long ones
 
 .PHONY: long
 long: packages cluster images helm ## what of the launcher takes minutes: QEMUs that do not answer, floods, 200 migrations in which something goes wrong at random, its memory, and that of imports; a thousand VMs on a node that is made up; the Helm chart; guests in a guest, whose kernel has what this machine's may lack (half an hour or more)
@@ -420,6 +420,10 @@ release: ## VERSION=v0.1.0: all that an installation needs, without a registry, 
 .PHONY: release-check
 release-check: packages cluster helm ## builds a release, and installs from its folder alone on a cluster of its own (root; 10 minutes)
 	@test/release/check.sh
+
+.PHONY: release-upgrade
+release-upgrade: packages cluster ## builds a release and the release before, and goes from one to the other and back under guests, from their folders alone, on a cluster of its own (root; 20 minutes)
+	@test/release/upgrade.sh
 
 .PHONY: cluster
 cluster: packages ## build the test cluster's Kubernetes and containerd

@@ -12,12 +12,8 @@ repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 version=${VERSION:-v0.0.0-check}
 name=${CLUSTER:-release}
 programs=$repo/_output/bin${KUBERNETES:+-$KUBERNETES}
-export PATH=$programs:$repo/_output/bin:$PATH KUBECONFIG=$repo/_output/cluster/$name/kubeconfig
-
-say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
-fail() { printf 'release-check: %s\n' "$*" >&2; exit 1; }
-# cluster runs the program of that name, which finds its folders from the repository.
-cluster() { (cd "$repo" && command cluster "$@"); }
+. "$repo/test/release/common.sh"
+PATH=$programs:$PATH
 
 if [ -n "${RELEASE:-}" ]; then
 	built=$(realpath "$RELEASE")
@@ -60,10 +56,7 @@ for file in sbom/*.spdx.json; do
 done
 
 # command_of N prints the Nth of the four commands of INSTALL.md.
-command_of() {
-	awk '/^## Four commands/ {on = 1} on && /^```$/ {exit} shell {print} on && /^```sh/ {shell = 1}' INSTALL.md |
-		sed -n "$1p"
-}
+command_of() { commands INSTALL.md "Four commands" 1 | sed -n "$1p"; }
 # run N runs the Nth of them.
 run() { say "$(command_of "$1")"; bash -euo pipefail -c "$(command_of "$1")"; }
 
