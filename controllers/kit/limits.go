@@ -132,10 +132,10 @@ func (p namespacePolicies) limit(asked *corev1.Pod, room Room) *corev1.Pod {
 		for i := range containers {
 			c := &containers[i]
 			c.Resources.Requests, c.Resources.Limits = maps.Clone(c.Resources.Requests), maps.Clone(c.Resources.Limits)
-			p.raise(c, c.Name == first)
 			if _, has := c.Resources.Requests[corev1.ResourceEphemeralStorage]; !has && p.hasQuota("requests.ephemeral-storage", "ephemeral-storage") {
 				set(&c.Resources.Requests, corev1.ResourceEphemeralStorage, resource.NewQuantity(ephemeralRequest, resource.DecimalSI))
 			}
+			p.raise(c, c.Name == first)
 			cpus, memory := int64(1), *c.Resources.Requests.Memory()
 			limit := times(corev1.ResourceMemory, memory, p.memoryRatio)
 			if c.Name == first {
