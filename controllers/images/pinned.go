@@ -46,12 +46,18 @@ func repositoryOf(reference string) string {
 	return reference
 }
 
-// full returns a repository with its registry: Docker's, if it names none.
+// full returns a repository as runtimes name it, with its registry: Docker's, if it names none. Docker's own images are
+// in the folder library.
 func full(repository string) string {
-	registry, _, found := strings.Cut(repository, "/")
+	registry, rest, found := strings.Cut(repository, "/")
 	switch {
 	case !found:
 		return "docker.io/library/" + repository
+	case registry == "docker.io" || registry == "index.docker.io":
+		if !strings.Contains(rest, "/") {
+			rest = "library/" + rest
+		}
+		return "docker.io/" + rest
 	case strings.ContainsAny(registry, ".:") || registry == "localhost":
 		return repository
 	}

@@ -18,6 +18,9 @@ func TestPinned(t *testing.T) {
 		{"registry.example:5000/root:v1", "registry.example:5000/root" + digest, "registry.example:5000/root" + digest},
 		{"fedora:42", "docker.io/library/fedora" + digest, "fedora" + digest},
 		{"someone/fedora", "docker.io/someone/fedora" + digest, "someone/fedora" + digest},
+		{"docker.io/fedora:42", "docker.io/library/fedora" + digest, "docker.io/fedora" + digest},
+		{"index.docker.io/fedora:42", "docker.io/library/fedora" + digest, "index.docker.io/fedora" + digest},
+		{"docker.io/someone/fedora", "docker.io/someone/fedora" + digest, "docker.io/someone/fedora" + digest},
 		{"localhost/root:dev", "localhost/root" + digest, "localhost/root" + digest},
 
 		{"registry.example/root:latest", "", ""},
