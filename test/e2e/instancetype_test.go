@@ -110,8 +110,12 @@ func TestCommonInstancetypes(t *testing.T) {
 	}
 	kubectl(t, "delete", "vmcf", "u1.micro")
 	t.Cleanup(func() { kubectl(t, "delete", "vmcf", "u1.micro", "--ignore-not-found") })
-	if _, err := output(`{apiVersion: instancetype.kubevirt.io/v1beta1, kind: VirtualMachineClusterInstancetype, metadata: {name: u1.micro}, spec: {cpu: {guest: 2}, memory: {guest: 1Gi}}}`,
-		"kubectl", "create", "-f", "-"); err != nil {
+	if _, err := output(`
+apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineClusterInstancetype
+metadata: {name: u1.micro}
+spec: {cpu: {guest: 2}, memory: {guest: 1Gi}}
+`, "kubectl", "create", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
 	configure(t, `{"commonInstancetypesDeployment":{"enabled":false}}`, unset)
