@@ -57,7 +57,7 @@ func TestLauncherHoldsWhatItNeeds(t *testing.T) {
 		t.Errorf("runs %v as %q", entrypoint, user)
 	}
 	for _, name := range []string{
-		"/usr/bin/virt-launcher", "/usr/bin/virt-importer", "/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-img", "/usr/bin/swtpm", "/usr/libexec/virtiofsd", "/usr/bin/passt",
+		"/usr/bin/virt-launcher", "/usr/bin/virt-importer", "/usr/bin/virt-image", "/usr/bin/qemu-system-x86_64", "/usr/bin/qemu-img", "/usr/bin/swtpm", "/usr/libexec/virtiofsd", "/usr/bin/passt",
 		"/usr/lib64/ld-linux-x86-64.so.2", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/qemu/hw-display-virtio-vga.so",
 		"/usr/share/seabios/bios-256k.bin", "/usr/share/seabios/vgabios-stdvga.bin", "/usr/share/seabios/vgabios-virtio.bin",
 		"/usr/share/seabios/vgabios-bochs-display.bin", "/usr/share/seabios/vgabios-ramfb.bin", "/usr/share/qemu/kvmvapic.bin",
@@ -147,7 +147,7 @@ func TestLauncherHoldsNothingElse(t *testing.T) {
 	if stubbed < 10 || headers["/usr/lib/x86_64-linux-gnu/"+stubs] == nil {
 		t.Errorf("%d links to %s; there should be 10 or more, and the library", stubbed, stubs)
 	}
-	programs := map[string]bool{"qemu-system-x86_64": true, "qemu-img": true, "swtpm": true, "virtiofsd": true, "passt": true, "virt-launcher": true, "virt-importer": true}
+	programs := map[string]bool{"qemu-system-x86_64": true, "qemu-img": true, "swtpm": true, "virtiofsd": true, "passt": true, "virt-launcher": true, "virt-importer": true, "virt-image": true}
 	for name, header := range headers {
 		if header.Mode&0o6000 != 0 {
 			t.Errorf("%s has mode %o", name, header.Mode)
