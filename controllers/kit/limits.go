@@ -51,8 +51,8 @@ type Room struct {
 
 // CreatePod creates a pod. A ResourceQuota or a LimitRange of the namespace may refuse the pod because it has no
 // limits, because the LimitRange's own are below what the pod requests, or because a container requests less than the
-// LimitRange wants. Then CreatePod adds limits, raises what is too little, and creates the pod again. What is refused
-// then names the LimitRange and the container. live reads past the cache.
+// LimitRange wants. Then CreatePod adds limits, raises requests that are too small, and creates the pod again. If the
+// API server refuses that pod too, the error names the LimitRange and the container. live reads past the cache.
 //
 // Only a refusal has the namespace's policies read: the usual pod costs one request.
 func CreatePod(ctx context.Context, c client.Client, live client.Reader, pod *corev1.Pod, room Room) error {

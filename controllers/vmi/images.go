@@ -70,8 +70,9 @@ func saidStranded(status *v1.VirtualMachineInstanceStatus) bool {
 }
 
 // stranded reports whether a pod with image volumes waits on a node that has none. Such a node may have come after the
-// pod, or just before: new pods have containers within a minute. What cannot be read is looked at later. A stranded pod
-// that is deleted stays so, although the kubelet says that it has failed.
+// pod, or just before it: virt-controller knows of the node within a minute, and new pods then have containers. If the
+// API server does not answer, stranded reports false, and the next turn asks again. A stranded pod that is being
+// deleted stays stranded, although the kubelet says that it has failed.
 func (r *Reconciler) stranded(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
 	if pod != nil && pod.DeletionTimestamp != nil {
 		return saidStranded(&vmi.Status)

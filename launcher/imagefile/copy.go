@@ -23,7 +23,7 @@ func CopyProgram(to string) error {
 	return CopyTo(from, to, 0o555)
 }
 
-// CopyTo copies a file to a path. What was there is replaced, as after a restart of the container.
+// CopyTo copies a file to a path. It removes the file that an earlier process of the container has left there.
 func CopyTo(from io.Reader, to string, mode os.FileMode) error {
 	if err := os.RemoveAll(to); err != nil {
 		return failed("make room for "+to, err)

@@ -35,7 +35,8 @@ const (
 // Server hands out a file at a socket.
 type Server struct{ listener int }
 
-// Listen returns a server that listens at a path. What was there is replaced, as after a restart of the container.
+// Listen returns a server that listens at a path. It removes the socket that an earlier process of the container has
+// left there.
 func Listen(path string) (*Server, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, failed("make room for the socket", err)
@@ -62,7 +63,7 @@ func (s *Server) HandOut(open func() (*os.File, error)) error {
 		conn, _, err := unix.Accept4(s.listener, unix.SOCK_CLOEXEC)
 		switch {
 		case err == nil:
-			// Whoever connects and has gone again does not matter.
+			// An answer fails only if the client is gone or reads nothing. The next client does not care.
 			_ = hand(conn, open, HandPatience)
 		case errors.Is(err, unix.EINVAL): // Close
 			return nil

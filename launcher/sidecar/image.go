@@ -20,10 +20,10 @@ var ErrNotHandedOut = errors.New("the container has no such disk")
 // errAgain: the next attempt may get the file.
 var errAgain = errors.New("the container hands out nothing at present")
 
-// Receive returns the file that a container hands out at a socket. It waits until the container does, but not after ctx
-// has ended: the container may be restarted meanwhile, or its node may have no memory for a moment. Whoever has the
-// container may answer anything. So the file is one that can be read and not be written, and is a regular file: opening
-// and reading it waits for nobody.
+// Receive returns the file that a container hands out at a socket. It asks until the container hands out a file, says
+// that its image has none, or ctx ends. The container may be restarted meanwhile, or its node may lack memory for a
+// moment. The container's image is a tenant's, so its program may answer anything. Receive takes only a regular file
+// that is open for reading alone: to read such a file waits for nobody.
 func Receive(ctx context.Context, socket string) (*os.File, error) {
 	for {
 		f, err := receiveOnce(ctx, socket)
