@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/controllers/kit"
 	"github.com/kubeqemu/kubeqemu/controllers/kubevirt"
 	"github.com/kubeqemu/kubeqemu/controllers/node"
@@ -105,7 +107,11 @@ func newHandler(config *rest.Config, o options, acceleration *accelerator.Choose
 	}
 	// The manager starts these once its caches are filled. Before that, no VMI would be found
 	// for a launcher that connects.
-	return mgr, errors.Join(mgr.Add(weight), mgr.Add(manager.RunnableFunc(l.judge)), mgr.Add(manager.RunnableFunc(l.serve)), mgr.Add(manager.RunnableFunc(l.handOutFaults)), mgr.Add(manager.RunnableFunc(l.renewLease)), mgr.Add(l.cpus))
+	err = errors.Join(mgr.Add(weight), mgr.Add(l.cpus))
+	for _, runs := range []manager.RunnableFunc{l.judge, l.serve, l.handOutFaults, l.handOutProgram, l.renewLease} {
+		err = errors.Join(err, mgr.Add(runs))
+	}
+	return mgr, err
 }
 
 // launchers is the side of virt-handler that faces launchers and the kubelet.
@@ -153,8 +159,8 @@ func (l *launchers) serve(ctx context.Context) error {
 	if err := l.configuration.Follow(ctx); err != nil {
 		return err
 	}
-	plugin := &slots.Plugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Slots: devices,
-		Log: l.manager.GetLogger().WithName("device-plugin")}
+	plugin := &slots.Plugin{Slots: devices}
+	plugin.Dir, plugin.Log = l.plugins()
 	err = plugin.Start(ctx)
 	if err == nil {
 		<-collecting
@@ -162,32 +168,48 @@ func (l *launchers) serve(ctx context.Context) error {
 	return err
 }
 
-// faultsDelay is the time between two attempts to hand out /dev/userfaultfd.
-const faultsDelay = time.Minute
+// handOutDelay is the time between two attempts to hand out what is not a slot.
+const handOutDelay = time.Minute
 
-// handOutFaults hands out the node's /dev/userfaultfd until ctx ends. Kernels before 6.1 have none. A fault here ends no virt-handler:
-// all else goes on without post-copy.
+// handOut runs a device plugin until ctx ends. A fault here ends no virt-handler: all else goes on.
+func (l *launchers) handOut(ctx context.Context, plugin *slots.Shared) error {
+	for {
+		if err := plugin.Start(ctx); err != nil {
+			plugin.Log.Error(err, "hand out a resource", "resource", plugin.Resource)
+		}
+		if !timer.Wait(handOutDelay, ctx.Done()) {
+			return nil
+		}
+	}
+}
+
+// plugins returns where the kubelet has the sockets of its device plugins, and the log of ours.
+func (l *launchers) plugins() (dir string, log logr.Logger) {
+	return filepath.Join(l.options.kubelet, "device-plugins"), l.manager.GetLogger().WithName("device-plugin")
+}
+
+// handOutFaults hands out the node's /dev/userfaultfd until ctx ends. Kernels before 6.1 have none: guests then go on
+// without post-copy.
 func (l *launchers) handOutFaults(ctx context.Context) error {
 	const device = "/dev/userfaultfd"
-	plugin := &slots.FaultPlugin{Dir: filepath.Join(l.options.kubelet, "device-plugins"), Log: l.manager.GetLogger().WithName("device-plugin")}
+	dir, log := l.plugins()
 	copied := filepath.Join(l.options.run, "dev", "userfaultfd")
 	_, err := os.Stat(device)
 	if err == nil {
 		err = makeDevice(device, copied)
 	}
-	if err == nil {
-		plugin.Device = copied
-	} else {
-		plugin.Log.Info("guests cannot come to this node by post-copy", "reason", err.Error())
+	if err != nil {
+		log.Info("guests cannot come to this node by post-copy", "reason", err.Error())
+		copied = ""
 	}
-	for {
-		if err := plugin.Start(ctx); err != nil {
-			plugin.Log.Error(err, "hand out /dev/userfaultfd")
-		}
-		if !timer.Wait(faultsDelay, ctx.Done()) {
-			return nil
-		}
-	}
+	return l.handOut(ctx, slots.Faults(dir, copied, log))
+}
+
+// handOutProgram hands out, until ctx ends, the program that runs in containers with other images. Without it, pods
+// with such containers wait.
+func (l *launchers) handOutProgram(ctx context.Context) error {
+	dir, log := l.plugins()
+	return l.handOut(ctx, slots.Program(dir, filepath.Join(l.options.launcherRoot, images.Binary), l.options.programs, log))
 }
 
 // judge finds out whether KVM works. Nothing else waits in it: launchers that run need no

@@ -29,6 +29,7 @@ type options struct {
 	migrations   string
 	nodeAddress  string
 	launcherRoot string
+	programs     string
 	probes       string
 	metrics      string
 	verbosity    *component.Verbosity
@@ -44,6 +45,7 @@ func Main(args []string) int {
 	flags.StringVar(&o.accelerator, "accelerator", "auto", "what runs the guests' CPUs: `kvm, tcg or auto`; auto is kvm where a check finds that KVM works. tcg emulates guests only where the KubeVirt object permits it")
 	flags.StringVar(&o.kubelet, "kubelet-root", "/var/lib/kubelet", "the kubelet's root `folder`, with device-plugins and pod-resources in it")
 	flags.StringVar(&o.run, "run-dir", "/run/kubeqemu", "`folder` on the host for slots and device nodes")
+	flags.StringVar(&o.programs, "program-dir", "/var/lib/kubeqemu", "`folder` on the host, at the same path here, for the program that hands out container disks where pods have no image volumes")
 	flags.StringVar(&o.address, "bind-address", fmt.Sprintf(":%d", handlerapi.Port), "`address` that serves virt-api, and nobody else, with TLS")
 	flags.StringVar(&o.migrations, "migration-bind-address", fmt.Sprintf(":%d", peers.Port), "`address` that serves the virt-handlers of nodes from which guests come, with TLS")
 	flags.StringVar(&o.nodeAddress, "node-address", os.Getenv("NODE_ADDRESS"), "`address` of this node, to which guests come from other nodes; default $NODE_ADDRESS")

@@ -1,6 +1,7 @@
 // Command virt-image is what a container with a tenant's image runs in a VM's pod, where the cluster has no image
-// volumes. virt-launcher's image brings it, and the container "program" copies it to where the others find it. It does
-// without fmt and flag: each container disk has such a process, and they would take half a MiB of each.
+// volumes. virt-launcher's image brings it to the node, and virt-handler's device plugin mounts it into the container.
+// Each container disk has such a process. So it does without fmt and flag, which would take half a MiB of each, and has
+// nothing of package os but its arguments.
 package main
 
 import (
@@ -9,20 +10,20 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
 
 const usage = `Usage: virt-image COMMAND [FLAGS]
 
 Commands:
-  serve-image   hand out the disk in this container's image to the VM in this pod
-                --path=PATH      of the disk in the image; without one, it is the only file in /disk
-                --socket=PATH    to listen at
-  copy-program  copy this program to where the containers with other images run it
-                --to=PATH        of the copy
-  copy-files    copy files of this container's image to where the VM boots them: copy-files [FLAGS] -- FILES
-                --to=FOLDER      of the copies
-                --most=BYTES     that may be copied in all
+  serve-image  hand out the disk in this container's image to the VM in this pod
+               --path=PATH      of the disk in the image; without one, it is the only file in /disk
+               --socket=PATH    to listen at
+  copy-files   copy files of this container's image to where the VM boots them: copy-files [FLAGS] -- FILES
+               --to=FOLDER      of the copies
+               --most=BYTES     that may be copied in all
 `
 
 // errUsage: the arguments are none of a command's.
@@ -33,18 +34,21 @@ func main() {
 	if err == nil {
 		return
 	}
-	os.Stderr.WriteString("virt-image: " + err.Error() + "\n")
+	say(unix.Stderr, "virt-image: "+err.Error()+"\n")
 	if errors.Is(err, errUsage) {
-		os.Stderr.WriteString("\n" + usage)
-		os.Exit(2)
+		say(unix.Stderr, "\n"+usage)
+		unix.Exit(2)
 	}
-	os.Exit(1)
+	unix.Exit(1)
 }
+
+// say writes a text to a descriptor, as far as it can be written.
+func say(to int, text string) { _, _ = unix.Write(to, []byte(text)) }
 
 // do does what the arguments say.
 func do(args []string) error {
 	if len(args) == 0 || args[0] == "--help" || args[0] == "help" {
-		os.Stdout.WriteString(usage)
+		say(unix.Stdout, usage)
 		return nil
 	}
 	a := arguments{rest: args[1:]}
@@ -55,12 +59,6 @@ func do(args []string) error {
 			return errUsage
 		}
 		return serve(socket, path)
-	case "copy-program":
-		to := a.flag("--to=")
-		if to == "" || len(a.rest) > 0 {
-			return errUsage
-		}
-		return imagefile.CopyProgram(to)
 	case "copy-files":
 		to := a.flag("--to=")
 		most, err := strconv.ParseInt(a.flag("--most="), 10, 64)
@@ -96,7 +94,7 @@ func serve(socket, path string) error {
 	if err != nil {
 		return err
 	}
-	return server.HandOut(func() (*os.File, error) {
+	return server.HandOut(func() (imagefile.File, error) {
 		f, _, err := imagefile.Open("/", path)
 		return f, err
 	})

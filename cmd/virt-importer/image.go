@@ -14,8 +14,11 @@ import (
 // container of its own hands its disk out.
 func (p *program) openImage() (*os.File, error) {
 	if _, err := os.Stat(p.image); !errors.Is(err, fs.ErrNotExist) {
-		f, _, err := imagefile.Open(p.image, "")
-		return f, err
+		f, name, err := imagefile.Open(p.image, "")
+		if err != nil {
+			return nil, err
+		}
+		return os.NewFile(uintptr(f), name), nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sidecar.Patience)
 	defer cancel()

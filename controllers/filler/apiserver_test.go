@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -574,33 +575,38 @@ func policies(p *plane) {
 		"a second container": pod(func(pod *corev1.Pod) {
 			pod.Spec.InitContainers = []corev1.Container{{Name: "x", Image: "x"}}
 		}),
-		"an image that runs":     handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[1].Command = []string{"sh"} }),
-		"an image's own program": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[1].VolumeMounts = nil }),
-		"a program of elsewhere": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[0].Image = "x" }),
-		"a program that is written": handedOut(func(pod *corev1.Pod) {
-			pod.Spec.InitContainers[1].VolumeMounts[0].ReadOnly = false
+		"an image that runs": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers[0].Command = []string{"sh"} }),
+		"an image's own program": handedOut(func(pod *corev1.Pod) {
+			pod.Spec.InitContainers[0].Resources.Limits = nil
+			pod.Spec.InitContainers[0].Resources.Requests = nil
+		}),
+		"a folder over the program": handedOut(func(pod *corev1.Pod) {
+			pod.Spec.InitContainers[0].VolumeMounts[0].MountPath = "/kubeqemu"
+		}),
+		"a slot": pod(func(pod *corev1.Pod) { askFor(&pod.Spec.Containers[0], "devices.kubevirt.io/vm") }),
+		"a slot in the image's container": handedOut(func(pod *corev1.Pod) {
+			askFor(&pod.Spec.InitContainers[0], "devices.kubevirt.io/vm")
 		}),
 		"a claim in the image's container": handedOut(func(pod *corev1.Pod) {
-			mounts := &pod.Spec.InitContainers[1].VolumeMounts
+			mounts := &pod.Spec.InitContainers[0].VolumeMounts
 			*mounts = append(*mounts, corev1.VolumeMount{Name: "disk", MountPath: "/x"})
 		}),
 		"a Secret in the image's container": handedOut(func(pod *corev1.Pod) {
-			pod.Spec.InitContainers[1].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
+			pod.Spec.InitContainers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
 				LocalObjectReference: corev1.LocalObjectReference{Name: "x"}}}}
 		}),
 		"privilege in the image's container": handedOut(func(pod *corev1.Pod) {
-			pod.Spec.InitContainers[1].SecurityContext = nil
+			pod.Spec.InitContainers[0].SecurityContext = nil
 		}),
-		"three more": handedOut(func(pod *corev1.Pod) {
-			more := *pod.Spec.InitContainers[1].DeepCopy()
+		"two more": handedOut(func(pod *corev1.Pod) {
+			more := *pod.Spec.InitContainers[0].DeepCopy()
 			more.Name = "more"
 			pod.Spec.InitContainers = append(pod.Spec.InitContainers, more)
 		}),
-		"one more": handedOut(func(pod *corev1.Pod) { pod.Spec.InitContainers = pod.Spec.InitContainers[:1] }),
 		"a source pod with an image": sourcePod(func(pod *corev1.Pod) {
 			with := handedOut(func(*corev1.Pod) {}).(*corev1.Pod).Spec
 			pod.Spec.InitContainers = with.InitContainers
-			pod.Spec.Volumes = append(pod.Spec.Volumes, with.Volumes[len(with.Volumes)-2:]...)
+			pod.Spec.Volumes = append(pod.Spec.Volumes, with.Volumes[len(with.Volumes)-1:]...)
 		}),
 		"a launcher's label": pod(func(pod *corev1.Pod) { pod.Labels[v1.CreatedByLabel] = "x" }),
 		"a launcher's name":  pod(func(pod *corev1.Pod) { pod.Labels[v1.AppLabel] = "virt-launcher" }),
@@ -681,4 +687,10 @@ func policies(p *plane) {
 			p.t.Errorf("%s forwards to an importer that is not there: %v", account, err)
 		}
 	}
+}
+
+// askFor writes into a container that it asks for one of a resource.
+func askFor(c *corev1.Container, name corev1.ResourceName) {
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	c.Resources.Limits[name], c.Resources.Requests[name] = one, one
 }

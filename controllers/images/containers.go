@@ -1,7 +1,6 @@
 package images
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -12,22 +11,19 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// This file renders the containers with images that are not the pod's own. The first container of the pod has
-// virt-launcher's image. The others run a copy of virt-image. A hostile image can have a program of its own run
-// instead (docs/storage.md): so these containers have nothing that is worth having, and what they say is not believed.
+// This file renders the containers with images that are not the pod's own. They run virt-image, which the node brings.
+// A hostile image can have a program of its own run instead (docs/storage.md): so these containers have nothing that is
+// worth having, and what they say is not believed.
 
 const (
+	// Resource is the resource of a container that runs virt-image: virt-handler's device plugin mounts the program.
+	Resource corev1.ResourceName = "devices.kubevirt.io/image"
 	// Binary is virt-image in virt-launcher's image.
 	Binary = "/usr/bin/virt-image"
-	// program is the name of the container that copies virt-image, and of the folder with the copy.
-	program = "program"
 
-	mib = 1 << 20
-	// programSize limits the folder with virt-image's copy, socketSize that with a socket, and copiedSize that with
-	// copied files.
-	programSize = 16 * mib
-	socketSize  = 1 * mib
-	copiedSize  = 1 << 30
+	// socketSize limits the folder with a socket, and copiedSize that with copied files.
+	socketSize = 1 << 20
+	copiedSize = 1 << 30
 )
 
 // Image is an image that comes to a pod by a container of its own.
@@ -39,13 +35,12 @@ type Image struct {
 	Policy    corev1.PullPolicy
 	// At is the path of that folder in the first container.
 	At string
-	// Resources are the container's.
+	// Resources are the container's, beside Resource. It has requests and limits.
 	Resources corev1.ResourceRequirements
 }
 
 // AddDisk adds a sidecar that hands out the disk at a path in an image. An empty path means the only file in /disk.
 func AddDisk(pod *corev1.Pod, image Image, path string) {
-	addProgram(pod, image.Resources)
 	command := []string{layout.Program, "serve-image", "--socket=" + layout.OwnImageSocket()}
 	if path != "" {
 		command = append(command, "--path="+Literal(path))
@@ -59,7 +54,6 @@ func AddDisk(pod *corev1.Pod, image Image, path string) {
 // AddFiles adds a container that copies files of an image to a folder before the pod's first container starts, and
 // ends.
 func AddFiles(pod *corev1.Pod, image Image, files ...string) {
-	addProgram(pod, image.Resources)
 	command := []string{layout.Program, "copy-files", "--to=" + image.At, "--most=" + strconv.Itoa(copiedSize), "--"}
 	for _, file := range files {
 		command = append(command, Literal(file))
@@ -68,44 +62,21 @@ func AddFiles(pod *corev1.Pod, image Image, files ...string) {
 	pod.Spec.InitContainers = append(pod.Spec.InitContainers, container(pod, image, command, image.At))
 }
 
-// ByContainers reports whether the images come to a pod by containers. It reads the pod's status.
-func ByContainers(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.InitContainerStatuses,
-		func(c corev1.ContainerStatus) bool { return c.Name == program })
-}
-
-// addProgram adds the container that copies virt-image, once.
-func addProgram(pod *corev1.Pod, resources corev1.ResourceRequirements) {
-	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == program }) {
-		return
-	}
-	own := &pod.Spec.Containers[0]
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: program, VolumeSource: corev1.VolumeSource{
-		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: bytes(programSize)}}})
-	pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
-		Name: program, Image: own.Image, ImagePullPolicy: own.ImagePullPolicy,
-		Command:         []string{Binary, "copy-program", "--to=" + layout.Program},
-		Env:             oneThread(),
-		Resources:       *resources.DeepCopy(),
-		SecurityContext: own.SecurityContext.DeepCopy(),
-		// Of one that fails, the VMI's status says why.
-		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts:             []corev1.VolumeMount{{Name: program, MountPath: layout.ProgramDir}},
-	})
-}
-
 // container returns a container that has an image, and runs virt-image. at is the shared folder's path in it.
 func container(pod *corev1.Pod, image Image, command []string, at string) corev1.Container {
+	resources := image.Resources.DeepCopy()
+	for _, list := range []corev1.ResourceList{resources.Requests, resources.Limits} {
+		list[Resource] = *resource.NewQuantity(1, resource.DecimalSI)
+	}
 	return corev1.Container{
 		Name: image.Container, Image: image.Reference, ImagePullPolicy: image.Policy,
 		Command:                  command,
 		WorkingDir:               "/", // the image names another, which need not be a folder
 		Env:                      oneThread(),
-		Resources:                *image.Resources.DeepCopy(),
+		Resources:                *resources,
 		SecurityContext:          pod.Spec.Containers[0].SecurityContext.DeepCopy(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts: []corev1.VolumeMount{{Name: program, MountPath: layout.ProgramDir, ReadOnly: true},
-			{Name: image.Container, MountPath: at}},
+		VolumeMounts:             []corev1.VolumeMount{{Name: image.Container, MountPath: at}},
 	}
 }
 

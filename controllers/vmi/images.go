@@ -35,13 +35,25 @@ func hasImages(vmi *v1.VirtualMachineInstance) bool {
 		slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.ContainerDisk != nil })
 }
 
+// byContainers reports whether a VMI's images come to a pod by containers. It reads the pod's status.
+func byContainers(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.Name == kernelName || slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool {
+			return v.ContainerDisk != nil && c.Name == diskName(v.Name)
+		})
+	})
+}
+
+// diskName returns the name of the pod's volume, or container, with the image of a container disk.
+func diskName(volume string) string { return layout.PodName("disk", volume) }
+
 // mountPatience is how long a node may take to mount a pod's image volumes, before virt-controller asks whether it can.
 const mountPatience = 15 * time.Second
 
 // awaitsImages returns how long the launcher of a pod with image volumes has waited for them at most, and reports
 // whether it waits. The kubelet has a status of each container of a pod before it mounts anything.
 func awaitsImages(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) (since time.Duration, waits bool) {
-	if pod == nil || pod.DeletionTimestamp != nil || !hasImages(vmi) || launched(&vmi.Status) || images.ByContainers(pod) {
+	if pod == nil || pod.DeletionTimestamp != nil || !hasImages(vmi) || launched(&vmi.Status) || byContainers(vmi, pod) {
 		return 0, false
 	}
 	if c := computeStatus(pod); c == nil || c.State.Waiting == nil {
@@ -98,7 +110,7 @@ func addImages(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, config PodConfig
 		if disk == nil {
 			continue
 		}
-		name := layout.PodName("disk", v.Name)
+		name := diskName(v.Name)
 		reference := images.Pinned(disk.Image, disk.ImagePullPolicy, config.Present[name])
 		if byContainer {
 			images.AddDisk(pod, images.Image{Container: name, Reference: reference, Policy: disk.ImagePullPolicy,

@@ -25,10 +25,11 @@ var ErrUnusable = imagefile.ErrUnusable
 // root's folder "disk", as in KubeVirt's container disks. The returned path is relative to
 // root. Find follows no symbolic link, and opens nothing outside root.
 func Find(root, name string) (qemuargs.ImageFacts, error) {
-	f, name, err := imagefile.Open(root, name)
+	opened, name, err := imagefile.Open(root, name)
 	if err != nil {
 		return qemuargs.ImageFacts{}, err
 	}
+	f := os.NewFile(uintptr(opened), name)
 	defer f.Close()
 	info, err := Facts(f)
 	if err != nil {
@@ -71,7 +72,7 @@ func FindFile(root, name string) (string, error) {
 		return "", fmt.Errorf("open image volume: %w", err)
 	}
 	defer dir.Close()
-	f, name, err := imagefile.Regular(dir, name)
+	f, name, err := imagefile.Regular(imagefile.File(dir.Fd()), name)
 	if err != nil {
 		return "", err
 	}

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
 
 // OpenState opens, to read and write, the file called name in the folder of the volume mounted at root, which holds a guest's
@@ -58,7 +56,7 @@ func openStateFolder(root, folder string) (*os.File, error) {
 		return nil, explainCreate(root, folder, err)
 	default:
 		// The umask has taken the group's rights away. Others in the volume's group may need them: a backup, or a later launcher.
-		if made, err := imagefile.Beneath(dir, folder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW); err == nil {
+		if made, err := beneath(dir, folder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW); err == nil {
 			_ = made.Chmod(0o770 | os.ModeSetgid)
 			made.Close()
 		}
@@ -66,7 +64,7 @@ func openStateFolder(root, folder string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	at, err := imagefile.Beneath(dir, folder, unix.O_PATH|unix.O_NOFOLLOW)
+	at, err := beneath(dir, folder, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fmt.Errorf("find /%s: %w", folder, err)
 	}

@@ -14,8 +14,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
 
 // The state of a TPM in a volume is a folder in a folder, whose name is a number. The highest number counts. A TPM that
@@ -126,7 +124,7 @@ func SyncTPM(root, folder string, arrived *os.File) error {
 		return err
 	}
 	for _, name := range names {
-		f, err := imagefile.Beneath(arrived, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+		f, err := beneath(arrived, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 		if err != nil {
 			return fmt.Errorf("open the TPM's state: %w", err)
 		}
@@ -200,7 +198,7 @@ func tpmFolders(root, folder string) (*os.File, tpmNames, error) {
 
 // fewNames returns the names in a folder, of which there may not be many.
 func fewNames(dir *os.File, shown string) ([]string, error) {
-	f, err := imagefile.Beneath(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY) // a position of its own
+	f, err := beneath(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY) // a position of its own
 	if err != nil {
 		return nil, fmt.Errorf("list /%s: %w", shown, err)
 	}
@@ -229,7 +227,7 @@ func (n tpmNames) removeOthers(dir *os.File, keep string) {
 // openTPMFolder opens a folder that holds a TPM's state, and nothing else.
 func openTPMFolder(parent *os.File, folder, name string) (*os.File, error) {
 	shown := path.Join(folder, name)
-	f, err := imagefile.Beneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	f, err := beneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%w: /%s is not a folder; delete it, and the TPM begins anew", ErrUnusable, shown)
 	}
@@ -282,7 +280,7 @@ const tpmPermanent = "tpm2-00.permall"
 // of two bytes, and the file's size of four (blobheader in swtpm's swtpm_nvstore.c). swtpm itself says of a broken file
 // only that its initialization failed.
 func wholeState(dir *os.File, name string, size int64) error {
-	f, err := imagefile.Beneath(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+	f, err := beneath(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 	if err != nil {
 		return err
 	}

@@ -87,11 +87,20 @@ func OpenVolume(root, name string, readOnly bool) (*os.File, error) {
 	return openIn(dir, "", name, readOnly)
 }
 
+// beneath opens what is at a path below a folder, as imagefile.Beneath does.
+func beneath(dir *os.File, name string, flags int) (*os.File, error) {
+	f, err := imagefile.Beneath(imagefile.File(dir.Fd()), name, flags)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(f), name), nil
+}
+
 // openIn opens a file in a folder that is open. folder is the folder's path in the volume, for errors.
 func openIn(dir *os.File, folder, name string, readOnly bool) (*os.File, error) {
 	shown := path.Join("/", folder, name)
 	// O_PATH neither touches a device nor waits for a FIFO's other end.
-	at, err := imagefile.Beneath(dir, filepath.Base(name), unix.O_PATH|unix.O_NOFOLLOW)
+	at, err := beneath(dir, filepath.Base(name), unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", shown, err)
 	}

@@ -19,7 +19,7 @@ import (
 
 // handsOut lets a container hand out what open returns, for a volume, and returns the folders of the launcher's
 // container.
-func handsOut(t *testing.T, volume string, open func() (*os.File, error)) Folders {
+func handsOut(t *testing.T, volume string, open func() (imagefile.File, error)) Folders {
 	t.Helper()
 	f := Folders{Images: t.TempDir(), Sockets: t.TempDir(), Overlays: t.TempDir()}
 	socket := layout.ImageSocket(f.Sockets, volume)
@@ -53,11 +53,12 @@ func TestImageThatIsHandedOut(t *testing.T) {
 	}
 	write(strings.Repeat("x", 1024))
 	var fails atomic.Bool
-	f := handsOut(t, "root", func() (*os.File, error) {
+	f := handsOut(t, "root", func() (imagefile.File, error) {
 		if fails.Load() {
-			return nil, errors.New("the container image has no folder /disk")
+			return 0, errors.New("the container image has no folder /disk")
 		}
-		return os.Open(disk)
+		f, _, err := imagefile.Open(filepath.Dir(disk), filepath.Base(disk))
+		return f, err
 	})
 	request := control.InspectRequest{ContainerDisks: []control.ContainerDisk{{Volume: "root", Path: "/other"}}}
 	inspect := func() qemuargs.ImageFacts {

@@ -2,7 +2,6 @@ package imagefile
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"time"
 
@@ -24,8 +23,8 @@ const (
 type Kind byte
 
 const (
-	// File: the file comes beside the answer.
-	File Kind = 'f'
+	// Found: the file comes beside the answer.
+	Found Kind = 'f'
 	// Never: the image has no such file.
 	Never Kind = 'n'
 	// Again: the error is not one of the image, and the next connection may get the file.
@@ -38,7 +37,7 @@ type Server struct{ listener int }
 // Listen returns a server that listens at a path. It removes the socket that an earlier process of the container has
 // left there.
 func Listen(path string) (*Server, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, failed("make room for the socket", err)
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -57,7 +56,7 @@ func Listen(path string) (*Server, error) {
 
 // HandOut answers each connection with a file that open has opened for it, or with open's error, until Close. Each
 // connection gets an open file of its own: the flags of one, such as O_DIRECT, are not the other's.
-func (s *Server) HandOut(open func() (*os.File, error)) error {
+func (s *Server) HandOut(open func() (File, error)) error {
 	defer unix.Close(s.listener)
 	for {
 		conn, _, err := unix.Accept4(s.listener, unix.SOCK_CLOEXEC)
@@ -78,7 +77,7 @@ func (s *Server) HandOut(open func() (*os.File, error)) error {
 func (s *Server) Close() { _ = unix.Shutdown(s.listener, unix.SHUT_RDWR) }
 
 // hand answers a connection, and ends it. The write waits no longer than patience.
-func hand(conn int, open func() (*os.File, error), patience time.Duration) error {
+func hand(conn int, open func() (File, error), patience time.Duration) error {
 	defer unix.Close(conn)
 	wait := unix.NsecToTimeval(patience.Nanoseconds())
 	if err := unix.SetsockoptTimeval(conn, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err != nil {
@@ -89,7 +88,7 @@ func hand(conn int, open func() (*os.File, error), patience time.Duration) error
 		return unix.Sendmsg(conn, refusal(err), nil, nil, unix.MSG_NOSIGNAL)
 	}
 	defer f.Close()
-	return unix.Sendmsg(conn, []byte{byte(File)}, unix.UnixRights(int(f.Fd())), nil, unix.MSG_NOSIGNAL)
+	return unix.Sendmsg(conn, []byte{byte(Found)}, unix.UnixRights(int(f)), nil, unix.MSG_NOSIGNAL)
 }
 
 // refusal returns the answer that says why there is no file.

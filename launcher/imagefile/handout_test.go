@@ -2,7 +2,6 @@ package imagefile
 
 import (
 	"errors"
-	"os"
 	"testing"
 	"time"
 
@@ -24,7 +23,10 @@ func TestAnswerThatFindsNoRoom(t *testing.T) {
 	}
 	given := make(chan error, 1)
 	go func() {
-		given <- hand(pair[0], func() (*os.File, error) { return os.Open("/dev/null") }, 50*time.Millisecond)
+		given <- hand(pair[0], func() (File, error) {
+			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			return File(fd), err
+		}, 50*time.Millisecond)
 	}()
 	err = testkit.ReceiveWithin(t, 30*time.Second, given, "the end of the answer")
 	if !errors.Is(err, unix.EAGAIN) {

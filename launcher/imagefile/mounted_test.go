@@ -27,7 +27,7 @@ func TestVolumeOverTheDisk(t *testing.T) {
 	}
 	for _, name := range []string{"", "/disk/disk.img"} {
 		f, _, err := Open(root, name)
-		if f != nil || !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "VOLUME") {
+		if f != none || !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "VOLUME") {
 			t.Errorf("%q: %v (%v)", name, f, err)
 		}
 	}

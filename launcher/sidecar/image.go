@@ -23,13 +23,21 @@ var errAgain = errors.New("the container hands out nothing at present")
 // Receive returns the file that a container hands out at a socket. It asks until the container hands out a file, says
 // that its image has none, or ctx ends. The container may be restarted meanwhile, or its node may lack memory for a
 // moment. The container's image is a tenant's, so its program may answer anything. Receive takes only a regular file
-// that is open for reading alone: to read such a file waits for nobody.
+// that is open for reading alone: to read such a file waits for nobody. When ctx ends, the error is the last reason why
+// there was no file.
 func Receive(ctx context.Context, socket string) (*os.File, error) {
+	var before error
 	for {
 		f, err := receiveOnce(ctx, socket)
-		if !errors.Is(err, errAgain) {
-			return f, err
+		switch {
+		case err == nil:
+			return f, nil
+		case ctx.Err() != nil && before != nil && !errors.Is(err, ErrNotHandedOut):
+			return nil, before // err may only say that the time is over
+		case !errors.Is(err, errAgain):
+			return nil, err
 		}
+		before = err
 		select {
 		case <-ctx.Done():
 			return nil, err
@@ -83,7 +91,7 @@ func receive(conn *net.UnixConn) (*os.File, error) {
 		err = fmt.Errorf("%w: %s", errAgain, text[1:n])
 	case imagefile.Kind(text[0]) == imagefile.Never:
 		err = fmt.Errorf("%w: %s", ErrNotHandedOut, text[1:n])
-	case imagefile.Kind(text[0]) != imagefile.File:
+	case imagefile.Kind(text[0]) != imagefile.Found:
 		err = errors.New("there came no answer that is known")
 	case len(files) == 0:
 		err = errors.New("there came no file")

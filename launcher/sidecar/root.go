@@ -2,13 +2,13 @@ package sidecar
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
 
 // CopyRoot copies the file system with this container's image to a folder: its folders, files and symbolic links, with
@@ -85,5 +85,15 @@ func copyRegular(from, to string, mode os.FileMode) error {
 		return fmt.Errorf("copy a file: %w", err)
 	}
 	defer f.Close()
-	return imagefile.CopyTo(f, to, mode)
+	if err := os.RemoveAll(to); err != nil { // of an earlier copy
+		return fmt.Errorf("make room for the copy of a file: %w", err)
+	}
+	copied, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return fmt.Errorf("copy a file: %w", err)
+	}
+	if _, err := io.Copy(copied, f); err != nil {
+		return errors.Join(fmt.Errorf("copy a file: %w", err), copied.Close())
+	}
+	return copied.Close()
 }

@@ -7,12 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kubeqemu/kubeqemu/api/v1"
+	"github.com/kubeqemu/kubeqemu/controllers/images"
 	"github.com/kubeqemu/kubeqemu/controllers/vmi"
 )
 
@@ -97,6 +99,11 @@ func (s *testServer) launcherPods(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){
 		"a launcher": func(*corev1.Pod) {},
 		"a slot":     func(p *corev1.Pod) { p.Labels, p.OwnerReferences = nil, nil },
+		"a place for a container with a disk": func(p *corev1.Pod) {
+			*p = *unowned(plain)
+			one := corev1.ResourceList{images.Resource: resource.MustParse("1")}
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: one, Limits: one}
+		},
 		"a slot for an init container": func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{*launcher.Spec.Containers[0].DeepCopy()}
 			p.Spec.InitContainers[0].Name = "first"

@@ -36,29 +36,36 @@ func measureImageContainers(r *run) {
 		handed, volume := r.abba(applied(true), applied(false))
 		r.add("apply-image-container", handed[0], volume[0])
 		r.imagesBy(true)
-		r.turn(func(r *run) { addImageContainer(r, kube, vmi()) })
+		r.turn(func(r *run) { addImageContainer(r, kube, vmi) })
 	})
 }
 
-// addImageContainer adds a sample of the memory of the container that hands out a VMI's disk.
-func addImageContainer(r *run, kube client.Client, vmi *v1.VirtualMachineInstance) {
+// addImageContainer adds a sample of the memory of the container that hands out a VMI's disk. Then another VMI starts:
+// its container has the same program, whose memory both share.
+func addImageContainer(r *run, kube client.Client, vmi func() *v1.VirtualMachineInstance) {
 	r.removeAfter("vmi")
-	check(apply(r, vmi))
-	r.await("the VMI is Running", 50*time.Millisecond, 2*patience, func() bool {
-		_, running := r.vmis(kube, benchNamespace)
-		return running == 1
-	})
+	start := func(vmi *v1.VirtualMachineInstance, all int) {
+		check(apply(r, vmi))
+		r.await("the VMI is Running", 50*time.Millisecond, 2*patience, func() bool {
+			_, running := r.vmis(kube, benchNamespace)
+			return running == all
+		})
+	}
+	first := vmi()
+	start(first, 1)
 	pod := r.podOfVMI(kube)
 	all := processesOf(&pod)
 	i := slices.IndexFunc(all, func(p process) bool {
 		return strings.HasPrefix(strings.Join(p.Args, " "), imageProgram)
 	})
 	if i < 0 {
-		fail("find the container that hands out a disk: VMI %s has no process of %s", vmi.Name, imageProgram)
+		fail("find the container that hands out a disk: VMI %s has no process of %s", first.Name, imageProgram)
 	}
 	m := settled(r, all[i].PID)
 	r.add("image-container", mib(m.private()))
-	r.addParts("image-container", mibs(m.PSS, m.RSS, m.PrivateDirty)...)
+	start(vmi(), 2)
+	shared := settled(r, all[i].PID)
+	r.addParts("image-container", mibs(m.RSS, m.PrivateDirty, shared.PSS)...)
 }
 
 // imageProgram is how the command of such a container begins.

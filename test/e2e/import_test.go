@@ -27,13 +27,13 @@ spec:
   - name: program
     image: localhost/kubeqemu/virt-launcher:dev
     imagePullPolicy: Never
-    command: [/usr/bin/virt-image, copy-program, --to=/program/virt-image]
+    command: [/usr/bin/virt-launcher, copy-root, --to=/program]
     volumeMounts: [{name: program, mountPath: /program}]
   - name: disk
     image: %s
     imagePullPolicy: Never
     workingDir: /
-    command: [/program/virt-image, copy-files, --to=/www, --most=1000000000, --, /disk/tiny.qcow2]
+    command: [/program/usr/bin/virt-image, copy-files, --to=/www, --most=1000000000, --, /disk/tiny.qcow2]
     volumeMounts: [{name: program, mountPath: /program}, {name: disk, mountPath: /www}]
   containers:
   - name: server

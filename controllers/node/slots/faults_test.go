@@ -16,7 +16,7 @@ func TestEachNodeAdvertisesUserfaultfd(t *testing.T) {
 	for device, want := range map[string]int{"": 0, "/run/kubeqemu/dev/userfaultfd": 1} {
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := &lists{ctx: ctx, sent: make(chan int, 1)}
-		p := &FaultPlugin{Device: device, Log: logr.Discard()}
+		p := Faults("", device, logr.Discard())
 		ended := make(chan error, 1)
 		go func() { ended <- p.ListAndWatch(nil, stream) }()
 		if got := stream.next(t); got != accelerator.MaxSlots {
