@@ -209,7 +209,8 @@ func (l *launchers) handOutFaults(ctx context.Context) error {
 // with such containers wait.
 func (l *launchers) handOutProgram(ctx context.Context) error {
 	dir, log := l.plugins()
-	return l.handOut(ctx, slots.Program(dir, filepath.Join(l.options.launcherRoot, images.Binary), l.options.programs, log))
+	from := filepath.Join(l.options.launcherRoot, images.Binary)
+	return l.handOut(ctx, slots.Program(dir, from, l.options.programs, log))
 }
 
 // judge finds out whether KVM works. Nothing else waits in it: launchers that run need no

@@ -1,7 +1,8 @@
 // Command virt-image is what a container with a tenant's image runs in a VM's pod, where the cluster has no image
 // volumes. virt-launcher's image brings it to the node, and virt-handler's device plugin mounts it into the container.
-// Each container disk has such a process. So it does without fmt and flag, which would take half a MiB of each, and has
-// nothing of package os but its arguments.
+// For a container that only copies a kernel, another container copies the program. Each container disk has such a
+// process. So it does without fmt and flag, which would take half a MiB of each, and has nothing of package os but its
+// arguments.
 package main
 
 import (
@@ -21,6 +22,8 @@ Commands:
   serve-image  hand out the disk in this container's image to the VM in this pod
                --path=PATH      of the disk in the image; without one, it is the only file in /disk
                --socket=PATH    to listen at
+  copy-program copy this program to where the containers with other images run it
+               --to=PATH        of the copy
   copy-files   copy files of this container's image to where the VM boots them: copy-files [FLAGS] -- FILES
                --to=FOLDER      of the copies
                --most=BYTES     that may be copied in all
@@ -59,6 +62,12 @@ func do(args []string) error {
 			return errUsage
 		}
 		return serve(socket, path)
+	case "copy-program":
+		to := a.flag("--to=")
+		if to == "" || len(a.rest) > 0 {
+			return errUsage
+		}
+		return imagefile.CopyProgram(to)
 	case "copy-files":
 		to := a.flag("--to=")
 		most, err := strconv.ParseInt(a.flag("--most="), 10, 64)

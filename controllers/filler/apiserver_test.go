@@ -509,7 +509,7 @@ func policies(p *plane) {
 		change(pod)
 		return pod
 	}
-	// A pod without image volumes has two containers more.
+	// A pod without image volumes has a container more.
 	handedOut := func(change func(*corev1.Pod)) client.Object {
 		v, config := v.DeepCopy(), testConfig
 		from := &cdi.DataVolumeSourceRegistry{URL: ptr.To("docker://disk.example/x:1")}
@@ -579,6 +579,22 @@ func policies(p *plane) {
 		"an image's own program": handedOut(func(pod *corev1.Pod) {
 			pod.Spec.InitContainers[0].Resources.Limits = nil
 			pod.Spec.InitContainers[0].Resources.Requests = nil
+		}),
+		"no program": handedOut(func(pod *corev1.Pod) {
+			none := resource.MustParse("0")
+			r := pod.Spec.InitContainers[0].Resources
+			r.Limits[images.Resource], r.Requests[images.Resource] = none, none
+		}),
+		"all places": handedOut(func(pod *corev1.Pod) {
+			all := resource.MustParse("1024")
+			r := pod.Spec.InitContainers[0].Resources
+			r.Limits[images.Resource], r.Requests[images.Resource] = all, all
+		}),
+		"a variable of a Secret in the image's container": handedOut(func(pod *corev1.Pod) {
+			pod.Spec.InitContainers[0].Env[0].Value, pod.Spec.InitContainers[0].Env[0].ValueFrom = "", fromSecret
+		}),
+		"another device of the node": handedOut(func(pod *corev1.Pod) {
+			askFor(&pod.Spec.InitContainers[0], "example.test/gpu")
 		}),
 		"a folder over the program": handedOut(func(pod *corev1.Pod) {
 			pod.Spec.InitContainers[0].VolumeMounts[0].MountPath = "/kubeqemu"

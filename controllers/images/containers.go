@@ -11,9 +11,9 @@ import (
 	"github.com/kubeqemu/kubeqemu/qemuargs/layout"
 )
 
-// This file renders the containers with images that are not the pod's own. They run virt-image, which the node brings.
-// A hostile image can have a program of its own run instead (docs/storage.md): so these containers have nothing that is
-// worth having, and what they say is not believed.
+// This file renders the containers with images that are not the pod's own. They run virt-image. A hostile image can
+// have a program of its own run instead (docs/storage.md): so these containers have nothing that is worth having, and
+// what they say is not believed.
 
 const (
 	// Resource is the resource of a container that runs virt-image: virt-handler's device plugin mounts the program.
@@ -21,9 +21,15 @@ const (
 	// Binary is virt-image in virt-launcher's image.
 	Binary = "/usr/bin/virt-image"
 
-	// socketSize limits the folder with a socket, and copiedSize that with copied files.
-	socketSize = 1 << 20
-	copiedSize = 1 << 30
+	// program is the name of the container that copies virt-image, and of the folder with the copy.
+	program = "program"
+
+	mib = 1 << 20
+	// programSize limits the folder with virt-image's copy, socketSize that with a socket, and copiedSize that with
+	// copied files.
+	programSize = 16 * mib
+	socketSize  = 1 * mib
+	copiedSize  = 1 << 30
 )
 
 // Image is an image that comes to a pod by a container of its own.
@@ -47,33 +53,42 @@ func AddDisk(pod *corev1.Pod, image Image, path string) {
 	}
 	share(pod, image, corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: bytes(socketSize)})
 	c := container(pod, image, command, layout.ImageSocketDir)
+	for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
+		list[Resource] = *resource.NewQuantity(1, resource.DecimalSI)
+	}
 	c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 	pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
 }
 
 // AddFiles adds a container that copies files of an image to a folder before the pod's first container starts, and
-// ends.
+// ends. The program comes from the pod's own image, by one container more: a container that has ended must hold no
+// device. A kubelet that is started again asks the device plugin for it anew, and ends the pod if the plugin is not
+// there yet (devicesToAllocate in its devicemanager).
 func AddFiles(pod *corev1.Pod, image Image, files ...string) {
+	own := &pod.Spec.Containers[0]
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: program, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: bytes(programSize)}}})
+	brings := container(pod, Image{Container: program, Reference: own.Image, Policy: own.ImagePullPolicy,
+		Resources: image.Resources}, []string{Binary, "copy-program", "--to=" + layout.Program}, layout.ProgramDir)
 	command := []string{layout.Program, "copy-files", "--to=" + image.At, "--most=" + strconv.Itoa(copiedSize), "--"}
 	for _, file := range files {
 		command = append(command, Literal(file))
 	}
 	share(pod, image, corev1.EmptyDirVolumeSource{SizeLimit: bytes(copiedSize)})
-	pod.Spec.InitContainers = append(pod.Spec.InitContainers, container(pod, image, command, image.At))
+	c := container(pod, image, command, image.At)
+	c.VolumeMounts = append(c.VolumeMounts,
+		corev1.VolumeMount{Name: program, MountPath: layout.ProgramDir, ReadOnly: true})
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, brings, c)
 }
 
 // container returns a container that has an image, and runs virt-image. at is the shared folder's path in it.
 func container(pod *corev1.Pod, image Image, command []string, at string) corev1.Container {
-	resources := image.Resources.DeepCopy()
-	for _, list := range []corev1.ResourceList{resources.Requests, resources.Limits} {
-		list[Resource] = *resource.NewQuantity(1, resource.DecimalSI)
-	}
 	return corev1.Container{
 		Name: image.Container, Image: image.Reference, ImagePullPolicy: image.Policy,
 		Command:                  command,
 		WorkingDir:               "/", // the image names another, which need not be a folder
 		Env:                      oneThread(),
-		Resources:                *resources,
+		Resources:                *image.Resources.DeepCopy(),
 		SecurityContext:          pod.Spec.Containers[0].SecurityContext.DeepCopy(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts:             []corev1.VolumeMount{{Name: image.Container, MountPath: at}},

@@ -53,7 +53,8 @@ const mountPatience = 15 * time.Second
 // awaitsImages returns how long the launcher of a pod with image volumes has waited for them at most, and reports
 // whether it waits. The kubelet has a status of each container of a pod before it mounts anything.
 func awaitsImages(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) (since time.Duration, waits bool) {
-	if pod == nil || pod.DeletionTimestamp != nil || !hasImages(vmi) || launched(&vmi.Status) || byContainers(vmi, pod) {
+	if pod == nil || pod.DeletionTimestamp != nil || !hasImages(vmi) || launched(&vmi.Status) ||
+		byContainers(vmi, pod) {
 		return 0, false
 	}
 	if c := computeStatus(pod); c == nil || c.State.Waiting == nil {

@@ -90,7 +90,9 @@ func TestStrandedPodIsMadeAnew(t *testing.T) {
 		"the node has had little time": {way: images.Containers, kubelet: old,
 			change: func(s *corev1.PodStatus) { s.Conditions[0].LastTransitionTime = metav1.Unix(990, 0) }},
 		"the images come by containers": {way: images.Containers, kubelet: old,
-			change: func(s *corev1.PodStatus) { s.InitContainerStatuses = []corev1.ContainerStatus{{Name: "disk-root"}} }},
+			change: func(s *corev1.PodStatus) {
+				s.InitContainerStatuses = []corev1.ContainerStatus{{Name: "disk-root"}}
+			}},
 		"the launcher runs": {way: images.Containers, kubelet: old,
 			change: func(s *corev1.PodStatus) { s.ContainerStatuses[0].State = running() }},
 		"the kubelet has not seen it": {way: images.Containers, kubelet: old,

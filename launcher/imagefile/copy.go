@@ -9,6 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// CopyProgram copies this process's own program to a path, where the other containers of the pod have it. Their images
+// are a tenant's.
+func CopyProgram(to string) error {
+	own, err := open("/proc/self/exe", unix.O_RDONLY, 0)
+	if err != nil {
+		return failed("open the own program", err)
+	}
+	defer own.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(own), &stat); err != nil {
+		return failed("stat the own program", err)
+	}
+	if err := copyTo(own, to, stat.Size, 0o555); err != nil {
+		return failed("copy the own program to "+to, err)
+	}
+	return nil
+}
+
 // CopyFiles copies files of the container's image, by their paths below root, to the same paths below a folder. most
 // bounds their bytes together. CopyFiles follows no symbolic link.
 func CopyFiles(root, folder string, most int64, names ...string) error {
@@ -40,7 +58,7 @@ func copyFile(root, folder string, most int64, name string) (size int64, err err
 	if err := makeFolders(folder, path.Dir(name)); err != nil {
 		return 0, failed("make the folder of /"+name, err)
 	}
-	if err := copyTo(from, to, stat.Size); err != nil {
+	if err := copyTo(from, to, stat.Size, 0o444); err != nil {
 		return 0, failed("copy /"+name, err)
 	}
 	return stat.Size, nil
@@ -57,38 +75,38 @@ func makeFolders(folder, below string) error {
 	return nil
 }
 
-// copyTo copies so many bytes of a file to a path, where everybody may read them. It removes the file that an earlier
-// process of the container has left there.
-func copyTo(from File, to string, size int64) error {
+// copyTo copies so many bytes of a file to a path, with a mode. It removes the file that an earlier process of the
+// container has left there.
+func copyTo(from File, to string, size int64, mode uint32) error {
 	if err := unix.Unlink(to); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
-	fd, err := unix.Open(to, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o444)
+	copied, err := open(to, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
 	buffer := make([]byte, 64<<10)
 	for size > 0 && err == nil {
 		var n int
-		n, err = unix.Read(int(from), buffer[:min(size, int64(len(buffer)))])
+		n, err = again(func() (int, error) { return unix.Read(int(from), buffer[:min(size, int64(len(buffer)))]) })
 		if n == 0 && err == nil {
 			err = errShort
 		}
 		if err == nil {
-			err = writeAll(fd, buffer[:n])
+			err = writeAll(copied, buffer[:n])
 		}
 		size -= int64(max(n, 0))
 	}
-	return errors.Join(err, unix.Close(fd))
+	return errors.Join(err, unix.Close(int(copied)))
 }
 
 // errShort: a file had fewer bytes than it had a moment before.
 var errShort = errors.New("the file has become shorter")
 
 // writeAll writes all bytes.
-func writeAll(fd int, data []byte) error {
+func writeAll(to File, data []byte) error {
 	for len(data) > 0 {
-		n, err := unix.Write(fd, data)
+		n, err := again(func() (int, error) { return unix.Write(int(to), data) })
 		if err != nil {
 			return err
 		}

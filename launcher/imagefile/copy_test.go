@@ -1,6 +1,7 @@
 package imagefile
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,6 +9,25 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// TestCopyProgram: the copy is this program, can be run by everybody, and replaces an earlier one.
+func TestCopyProgram(t *testing.T) {
+	to := filepath.Join(t.TempDir(), "program")
+	for range 2 {
+		if err := CopyProgram(to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied, err := os.ReadFile(to)
+	stat, failed := os.Stat(to)
+	if err != nil || failed != nil || !bytes.Equal(own, copied) || stat.Mode().Perm() != 0o555 {
+		t.Errorf("%d bytes of %d (%v, %v)", len(copied), len(own), err, failed)
+	}
+}
 
 // TestCopyFiles: files are copied to where they are in the image. Links, FIFOs and what is too large are refused.
 func TestCopyFiles(t *testing.T) {

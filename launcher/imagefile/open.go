@@ -47,14 +47,31 @@ func (f File) Close() { _ = unix.Close(int(f)) }
 // none is no file.
 const none File = -1
 
+// open opens a path. The file is closed in programs that this one executes.
+func open(path string, flags int, mode uint32) (File, error) {
+	fd, err := again(func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC, mode) })
+	if err != nil {
+		return none, err
+	}
+	return File(fd), nil
+}
+
+// again repeats a system call that a signal has interrupted: file systems of FUSE, on which images may lie, tell so.
+func again(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
 // Open opens the disk at name inside the folder root, and returns its path below root too. An empty name means the only
 // file in root's folder "disk". Open follows no symbolic link, and opens nothing outside root.
 func Open(root, name string) (File, string, error) {
-	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := open(root, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return none, "", failed("open the container image "+root, err)
 	}
-	dir := File(fd)
 	defer dir.Close()
 	if name == "" {
 		if name, err = onlyFile(dir); err != nil {
@@ -126,7 +143,7 @@ func onlyFile(root File) (string, error) {
 func someNames(folder File) (names []string, err error) {
 	buffer := make([]byte, 4096)
 	for len(names) < 2 {
-		n, err := unix.ReadDirent(int(folder), buffer)
+		n, err := again(func() (int, error) { return unix.ReadDirent(int(folder), buffer) })
 		if err != nil || n == 0 {
 			return names, err
 		}
@@ -137,10 +154,11 @@ func someNames(folder File) (names []string, err error) {
 
 // Beneath opens what is at a path below a folder. It follows no link, and leaves neither the folder nor its mount.
 func Beneath(dir File, name string, flags int) (File, error) {
-	fd, err := unix.Openat2(int(dir), name, &unix.OpenHow{
+	how := unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-	})
+	}
+	fd, err := again(func() (int, error) { return unix.Openat2(int(dir), name, &how) })
 	if err != nil {
 		return none, err
 	}

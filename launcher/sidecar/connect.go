@@ -28,6 +28,9 @@ const (
 // ErrNoSocket: there is something at the socket's path that is no socket.
 var ErrNoSocket = errors.New("it is no socket")
 
+// errNobody: there is no program that takes a connection.
+var errNobody = errors.New("no program listens there")
+
 // Connect connects to the program that listens at a socket, and returns the connection. It waits until the program
 // listens, but not after ctx has ended. Whoever has the program's container may put anything into the socket's folder,
 // and change it at any time. So Connect follows no link, connects to the very socket that it has checked, and waits for
@@ -42,7 +45,7 @@ func Connect(ctx context.Context, socket string) (*os.File, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no program listens there: %w", err)
+			return nil, fmt.Errorf("%w: %w", errNobody, err)
 		case <-tick.C:
 		}
 	}

@@ -32,7 +32,7 @@ func Receive(ctx context.Context, socket string) (*os.File, error) {
 		switch {
 		case err == nil:
 			return f, nil
-		case ctx.Err() != nil && before != nil && !errors.Is(err, ErrNotHandedOut):
+		case ctx.Err() != nil && before != nil && (errors.Is(err, errAgain) || errors.Is(err, errNobody)):
 			return nil, before // err may only say that the time is over
 		case !errors.Is(err, errAgain):
 			return nil, err

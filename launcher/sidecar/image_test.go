@@ -203,11 +203,13 @@ func TestReceiveTriesAgain(t *testing.T) {
 			before := listen(t, socket)
 			ctx, cancel := context.WithCancel(within(t, testkit.Patience))
 			defer cancel()
+			received := make(chan struct{})
 			opened := 0
 			open := func() (imagefile.File, error) {
-				// The third question may have no answer, because its time is over.
+				// The third question has no answer before its time is over.
 				if opened++; opened > 2 && c.says != "" {
 					cancel()
+					<-received
 				}
 				return c.open()
 			}
@@ -217,6 +219,7 @@ func TestReceiveTriesAgain(t *testing.T) {
 				listens <- handOut(t, socket, open)
 			}()
 			f, err := Receive(ctx, socket)
+			close(received)
 			switch {
 			case c.says == "" && err != nil:
 				t.Error(err)

@@ -26,8 +26,8 @@ const (
 	// socket.
 	ImageDir       = "/run/kubeqemu-images"
 	ImageSocketDir = "/run/kubeqemu-image"
-	// ProgramDir holds the pod's own program for the containers of the pod that have a tenant's image. It is mounted at
-	// the root, over whatever the image has there.
+	// ProgramDir holds the program for the containers of the pod that have a tenant's image. It is mounted at the root,
+	// over whatever the image has there.
 	ProgramDir = "/kubeqemu"
 	// Program is that program.
 	Program = ProgramDir + "/program"

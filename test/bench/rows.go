@@ -93,7 +93,8 @@ func groups() []group {
 			Ours: one("disk from a container"), Beside: named("disk from an image volume"),
 		}, {
 			ID: "image-container", What: "the container that hands out a disk, private", Unit: mebibytes, Limit: 2,
-			Ours: one("private (USS)"), Parts: named("RSS", "private and written", "PSS, beside another one on its node"),
+			Ours:  one("private (USS)"),
+			Parts: named("RSS", "private and written", "PSS, beside another one on its node"),
 		}}},
 		{name: "idle-vms", cluster: true, measure: measureIdle, rows: []row{
 			idleRow("around-one", "not guest RAM, one idle VM on the cluster, private"),

@@ -238,24 +238,37 @@ func (p power) cutWhileStarting(machines []vm) {
 }
 
 // TestKubeletKilled: VMs do not notice that the kubelet is killed and started
-// again, even if virt-handler, and so the device plugin, is not there then.
+// again, even if virt-handler, and so its device plugins, are not there then. The images of one VM come by containers,
+// of which one has ended.
 func TestKubeletKilled(t *testing.T) {
-	v := create(t, namespace(t), tiny("kubelet-killed"))
-	v.await(v1.Running)
-	before := v.qemu()
+	ns := namespace(t)
+	all := []vmi{create(t, ns, tiny("kubelet-killed"))}
+	all[0].await(v1.Running)
+	if !withoutImageVolumes() {
+		configure(t, `{"developerConfiguration":{"disabledFeatureGates":["ImageVolume"]}}`,
+			`{"developerConfiguration":{"disabledFeatureGates":null}}`)
+	}
+	all = append(all, create(t, ns, tiny("with-containers", bootsKernel)))
+	all[1].await(v1.Running)
+	var before []nodeProcess
+	for _, v := range all {
+		before = append(before, v.qemu())
+	}
 	start := stopHandler(t)
 	for range 2 {
 		power{t}.cluster("stop", "kubelet")
 		power{t}.cluster("start", "kubelet")
 		time.Sleep(10 * time.Second) // for it to do what it should not
 		start()
-		if now := v.qemu(); now.PID != before.PID || now.Start != before.Start {
-			t.Errorf("QEMU is %d, was %d", now.PID, before.PID)
+		for i, v := range all {
+			if now := v.qemu(); now.PID != before[i].PID || now.Start != before[i].Start {
+				t.Errorf("QEMU of %s is %d, was %d", v.name, now.PID, before[i].PID)
+			}
+			if pod := v.pod(); pod.Status.Phase != corev1.PodRunning {
+				t.Errorf("the pod of %s is %s (%s)", v.name, pod.Status.Phase, pod.Status.Reason)
+			}
+			v.awaitReady("GuestRunning")
 		}
-		if pod := v.pod(); pod.Status.Phase != corev1.PodRunning {
-			t.Errorf("the pod is %s (%s)", pod.Status.Phase, pod.Status.Reason)
-		}
-		v.awaitReady("GuestRunning")
 	}
 }
 

@@ -79,7 +79,8 @@ func (c *Cluster) StartNode(ctx context.Context) (*Component, error) {
 	user := c.As("virt-handler")
 	user.Impersonate.Extra = onNode(nodeName)
 	return c.run("virt-handler", metrics, user, "--metrics-bind-address="+metrics, "--bind-address="+address,
-		"--node-name="+nodeName, "--accelerator=tcg", "--kubelet-root="+n.root, "--run-dir="+c.file("run"))
+		"--node-name="+nodeName, "--accelerator=tcg", "--kubelet-root="+n.root, "--run-dir="+c.file("run"),
+		"--program-dir="+c.file("programs"), "--launcher-root="+c.file("launcher"))
 }
 
 // onNode is what a token says of the node of its pod.

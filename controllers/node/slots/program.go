@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/kubeqemu/kubeqemu/controllers/images"
@@ -22,9 +23,10 @@ const maxPrograms = 1024
 
 // Program returns the plugin of images.Resource. A container that asks for it gets a folder of the node with
 // virt-image. All containers have the same file, so they share its memory. Nothing of theirs is in the folder, and they
-// cannot write to it. from is the program in virt-launcher's image. folder is where the node has its copy: the same
-// path on the host and here. dir is the kubelet's device plugin folder.
-func Program(dir, from, folder string, log logr.Logger) *Shared {
+// cannot write to it. from is the program in virt-launcher's image. within is a folder of the host, at the same path
+// here, in which the folder is. dir is the kubelet's device plugin folder.
+func Program(dir, from, within string, log logr.Logger) *Shared {
+	folder := filepath.Join(within, "image")
 	p := &program{from: from, to: filepath.Join(folder, filepath.Base(layout.Program))}
 	give := func() (*deviceplugin.ContainerAllocateResponse, error) {
 		if err := p.install(); err != nil {
@@ -54,6 +56,9 @@ func (p *program) install() error {
 	if stat, err := os.Lstat(p.to); err == nil && p.installed != nil && unchanged(stat, p.installed) {
 		return nil
 	}
+	if err := onHost(filepath.Dir(filepath.Dir(p.to))); err != nil {
+		return err
+	}
 	content, err := os.ReadFile(p.from)
 	if err != nil {
 		return fmt.Errorf("read the program of containers with disks: %w", err)
@@ -73,25 +78,38 @@ func unchanged(now, before fs.FileInfo) bool {
 		now.ModTime().Equal(before.ModTime())
 }
 
+// onHost fails if a folder that the host had is gone there: virt-handler's own mount of it stays, and nothing can be
+// made in there. The next virt-handler has a new folder.
+func onHost(folder string) error {
+	var stat unix.Stat_t
+	if err := unix.Stat(folder, &stat); err == nil && stat.Nlink == 0 {
+		return fmt.Errorf("%s was removed from the node: start virt-handler's pod there anew", folder)
+	}
+	return nil
+}
+
 // holds reports whether there is a program at a path with this content, which everybody may run.
 func holds(path string, content []byte) bool {
 	stat, err := os.Lstat(path)
 	if err != nil || stat.Mode() != programMode || stat.Size() != int64(len(content)) {
 		return false
 	}
+	if folder, err := os.Stat(filepath.Dir(path)); err != nil || folder.Mode().Perm() != folderMode {
+		return false
+	}
 	has, err := os.ReadFile(path)
 	return err == nil && bytes.Equal(has, content)
 }
 
-// programMode: pods run the program as user 107.
-const programMode fs.FileMode = 0o555
+// programMode and folderMode: pods run the program as user 107.
+const programMode, folderMode fs.FileMode = 0o555, 0o755
 
 // replace writes a program to a path. Pods see the earlier file or the whole new one.
 func replace(to string, program []byte) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(to), folderMode); err != nil {
 		return err
 	}
-	if err := os.Chmod(filepath.Dir(to), 0o755); err != nil { // whatever the umask
+	if err := os.Chmod(filepath.Dir(to), folderMode); err != nil { // whatever the umask
 		return err
 	}
 	temporary := to + ".new"

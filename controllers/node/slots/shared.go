@@ -2,6 +2,7 @@ package slots
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
@@ -22,13 +23,16 @@ type Shared struct {
 	// Device begins the name of each device, and Count is how many there are.
 	Device string
 	Count  int
-	// Give returns what a container gets, or why it gets nothing. It is also called before the kubelet hears of the
-	// resource.
+	// Give returns what a container gets, or why it gets nothing. It is also called from time to time: while it fails,
+	// the node offers none, and pods wait.
 	Give func() (*deviceplugin.ContainerAllocateResponse, error)
 	Log  logr.Logger
 
 	stop <-chan struct{}
 }
+
+// lookInterval is the time between two looks whether containers would get something.
+const lookInterval = time.Minute
 
 // Start implements manager.Runnable.
 func (p *Shared) Start(ctx context.Context) error {
@@ -47,18 +51,32 @@ func (p *Shared) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (
 	return &deviceplugin.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch sends the kubelet the devices.
+// ListAndWatch sends the kubelet the devices: none while there is nothing to give.
 func (p *Shared) ListAndWatch(_ *deviceplugin.Empty,
 	stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
-	err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: numbered(p.Device, p.Count)})
-	if err != nil {
-		return err
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for told := -1; ; {
+		count := p.Count
+		if _, err := p.Give(); err != nil {
+			p.Log.Error(err, "hand out a resource", "resource", p.Resource)
+			count = 0
+		}
+		if count != told {
+			told = count
+			err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: numbered(p.Device, count)})
+			if err != nil {
+				return err
+			}
+		}
+		select {
+		case <-look.C:
+		case <-stream.Context().Done():
+			return nil
+		case <-p.stop:
+			return nil
+		}
 	}
-	select {
-	case <-stream.Context().Done():
-	case <-p.stop:
-	}
-	return nil
 }
 
 // Allocate gives a container that is about to start what all of them get.
@@ -68,6 +86,7 @@ func (p *Shared) Allocate(_ context.Context, request *deviceplugin.AllocateReque
 	for range request.ContainerRequests {
 		given, err := p.Give()
 		if err != nil {
+			p.Log.Error(err, "hand out a resource", "resource", p.Resource)
 			return nil, err
 		}
 		response.ContainerResponses = append(response.ContainerResponses, given)
