@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -156,6 +157,15 @@ func (s *started) noted(what, pattern string) string {
 		return found != nil
 	})
 	return string(found[1])
+}
+
+// shell waits until the tiny guest has said a text and its shell reads. What is typed before may be lost: the shell
+// empties the terminal's queue when it begins.
+func (s *started) shell(text string) {
+	s.Helper()
+	s.out.WaitFor(strconv.Quote(text)+" and the shell", func(data []byte) bool {
+		return bytes.Contains(data, []byte(text)) && bytes.Contains(data, []byte("tiny# "))
+	})
 }
 
 func (s *started) press(keys string) {
@@ -461,7 +471,7 @@ func TestRunUEFIAndTPM(t *testing.T) {
 	s := newStarted(t, manifest, "--image", "localhost/kubeqemu/tiny-container-disk:dev="+image, "--firmware", layout.Below(root, layout.FirmwareDir),
 		"--swtpm", launchertest.TPM(t, root)).begin()
 	s.out.Expect("BdsDxe: starting ")
-	s.out.Expect("tiny: eth0 10.0.2.2/24")
+	s.shell("tiny: eth0 10.0.2.2/24")
 	s.press("ls /sys/firmware/efi\n")
 	s.out.Expect("runtime-map")
 	s.press("echo version $(cat /sys/class/tpm/tpm0/tpm_version_major) bios $(cat /sys/class/tpm/tpm0/pcr-sha256/0) end\n")
@@ -513,7 +523,7 @@ func TestRunFileSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newStarted(t, sharedVM(t), "--image", "root="+image, "--virtiofsd", launchertest.VirtioFSD(t, "../../_output/cache/launcher-root"), "--filesystem", "data="+link).begin()
-	s.out.Expect("tiny: eth0 10.0.2.2/24")
+	s.shell("tiny: eth0 10.0.2.2/24")
 	s.press("modprobe -q virtiofs; mkdir -p /tmp/data; mount -t virtiofs data /tmp/data && cat /tmp/data/file && echo from the guest >/tmp/data/written; cat /tmp/data/relative /tmp/data/absolute; echo links $?\n")
 	s.out.Expect("from here")
 	s.out.Expect("links 1")
