@@ -159,8 +159,8 @@ func (s *started) noted(what, pattern string) string {
 	return string(found[1])
 }
 
-// shell waits until the tiny guest has said a text and its shell reads. What is typed before may be lost: the shell
-// empties the terminal's queue when it begins.
+// shell waits until the tiny guest has said a text, and until its shell has written a prompt. The shell empties the
+// terminal's queue when it begins. So keys that are pressed earlier may be lost.
 func (s *started) shell(text string) {
 	s.Helper()
 	s.out.WaitFor(strconv.Quote(text)+" and the shell", func(data []byte) bool {
