@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
 
 // OpenState opens, to read and write, the file called name in the folder of the volume mounted at root, which holds a guest's
@@ -74,7 +76,7 @@ func openStateFolder(root, folder string) (*os.File, error) {
 		return nil, fmt.Errorf("stat /%s: %w", folder, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return nil, fmt.Errorf("%w: /%s is a %s, not a folder", ErrUnusable, folder, kind(stat.Mode))
+		return nil, fmt.Errorf("%w: /%s is a %s, not a folder", ErrUnusable, folder, imagefile.FileKind(stat.Mode))
 	}
 	f, err := reopen(at, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {

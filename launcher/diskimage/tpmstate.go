@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubeqemu/kubeqemu/launcher/imagefile"
 )
 
 // The state of a TPM in a volume is a folder in a folder, whose name is a number. The highest number counts. A TPM that
@@ -255,7 +257,7 @@ func onlyState(dir *os.File, shown string) error {
 		at := path.Join("/", shown, name)
 		switch {
 		case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-			return fmt.Errorf("%w: %s is a %s, not a regular file", ErrUnusable, at, kind(stat.Mode))
+			return fmt.Errorf("%w: %s is a %s, not a regular file", ErrUnusable, at, imagefile.FileKind(stat.Mode))
 		case stat.Nlink > 1:
 			return fmt.Errorf("%w: %s has %d names (hard links)", ErrUnusable, at, stat.Nlink)
 		case stat.Size > maxTPMFile:

@@ -111,7 +111,7 @@ func openIn(dir *os.File, folder, name string, readOnly bool) (*os.File, error) 
 	}
 	switch {
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, fmt.Errorf("%w: %s is a %s, not a regular file", ErrUnusable, shown, kind(stat.Mode))
+		return nil, fmt.Errorf("%w: %s is a %s, not a regular file", ErrUnusable, shown, imagefile.FileKind(stat.Mode))
 	case stat.Nlink > 1:
 		return nil, fmt.Errorf("%w: %s has %d names (hard links); what the guest writes would change them all", ErrUnusable, shown, stat.Nlink)
 	}
@@ -175,26 +175,6 @@ func directBlock(f *os.File) int64 {
 		}
 	}
 	return most
-}
-
-func kind(mode uint32) string {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFLNK:
-		return "symbolic link"
-	case unix.S_IFDIR:
-		return "folder"
-	case unix.S_IFIFO:
-		return "FIFO"
-	case unix.S_IFSOCK:
-		return "socket"
-	case unix.S_IFCHR:
-		return "character device"
-	case unix.S_IFBLK:
-		return "block device"
-	case unix.S_IFREG:
-		return "regular file"
-	}
-	return "file of an unknown kind"
 }
 
 // explainUse returns why an existing file or device cannot be opened.
@@ -307,7 +287,7 @@ func openBlock(path string, flags int) (*os.File, error) {
 		return nil, fmt.Errorf("stat the block device %s: %w", path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return nil, fmt.Errorf("%w: %s is a %s, not a block device", ErrUnusable, path, kind(stat.Mode))
+		return nil, fmt.Errorf("%w: %s is a %s, not a block device", ErrUnusable, path, imagefile.FileKind(stat.Mode))
 	}
 	f, err := reopen(at, flags)
 	if err != nil {

@@ -93,7 +93,7 @@ func Regular(dir File, name string) (File, string, error) {
 	if err = unix.Fstat(int(f), &stat); err != nil {
 		err = failed("stat /"+name, err)
 	} else if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		err = unusable("/"+name+" is "+kindOf(stat.Mode)+", not a regular file", nil)
+		err = unusable("/"+name+" is a "+FileKind(stat.Mode)+", not a regular file", nil)
 	}
 	if err != nil {
 		f.Close()
@@ -102,19 +102,25 @@ func Regular(dir File, name string) (File, string, error) {
 	return f, name, nil
 }
 
-// kindOf returns what a file is that is not a regular one.
-func kindOf(mode uint32) string {
+// FileKind returns what kind of file has a mode (st_mode), in words: folder, FIFO.
+func FileKind(mode uint32) string {
 	switch mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return "symbolic link"
 	case unix.S_IFDIR:
-		return "a folder"
+		return "folder"
 	case unix.S_IFIFO:
-		return "a FIFO"
+		return "FIFO"
 	case unix.S_IFSOCK:
-		return "a socket"
-	case unix.S_IFBLK, unix.S_IFCHR:
-		return "a device"
+		return "socket"
+	case unix.S_IFCHR:
+		return "character device"
+	case unix.S_IFBLK:
+		return "block device"
+	case unix.S_IFREG:
+		return "regular file"
 	}
-	return "another kind of file"
+	return "file of an unknown kind"
 }
 
 func onlyFile(root File) (string, error) {
